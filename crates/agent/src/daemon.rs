@@ -1,4 +1,4 @@
-//! What the daemons at the kernel listen to, for the loop that all daemons share (`sidestep-service`).
+//! What the daemons at the kernel listen to, for the loop that all daemons share (`sidestep-hostd`).
 //!
 //! A daemon implements [`Daemon`], with a handler for each kind of input: the controller, a new configuration, changes of
 //! interfaces, and changes of rules and routes. It takes those that it needs and leaves the others. [`run`] gives them to
@@ -10,10 +10,9 @@
 use std::{ops::ControlFlow, time::Duration};
 
 use sidestep_api::{Connection, Latest, Watcher, chain};
+pub(crate) use sidestep_hostd::{End, Shutdown};
+use sidestep_hostd::{Fault, Handled, Listeners, Page};
 use sidestep_linux::netlink::{LinkWatch, RoutingChange};
-use sidestep_metrics::{Page, Scrapes};
-pub(crate) use sidestep_service::{End, Shutdown};
-use sidestep_service::{Fault, Handled};
 use tokio::{
     sync::mpsc::UnboundedReceiver,
     time::{Instant, sleep_until},
@@ -28,8 +27,8 @@ use crate::{
 pub(crate) struct Inputs<C> {
     /// Configurations that replace the one that the daemon started with.
     pub(crate) configs: UnboundedReceiver<C>,
-    /// Readers of the metrics; `None` where no port is open.
-    pub(crate) scrapes: Option<Scrapes>,
+    /// Where it is asked for its metrics, its status and to stop.
+    pub(crate) listeners: Listeners,
 }
 
 /// What a daemon does with each input.
@@ -101,6 +100,11 @@ pub(crate) trait Daemon {
     /// What matters now, in one line for the operator.
     fn status(&self) -> String;
 
+    /// The whole status as JSON.
+    fn read_status(&mut self) -> Result<String, AgentError> {
+        Ok("{}".into())
+    }
+
     /// Reads the metrics; `faults` is how many errors the daemon has survived.
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError>;
 
@@ -119,7 +123,7 @@ pub(crate) async fn run<D: Daemon>(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let listening = Listening { daemon, configs: inputs.configs, sources: None, settled: None, deaf: false };
-    sidestep_service::run(listening, inputs.scrapes, ready, shutdown).await
+    sidestep_hostd::run(listening, inputs.listeners, ready, shutdown).await
 }
 
 impl Fault for AgentError {
@@ -162,7 +166,7 @@ enum Event<U, C> {
     Own(Result<(), AgentError>),
 }
 
-impl<D: Daemon> sidestep_service::Daemon for Listening<D> {
+impl<D: Daemon> sidestep_hostd::Daemon for Listening<D> {
     type Error = AgentError;
     type Event = Event<D::Update, D::Config>;
     const INTERVAL: Duration = D::INTERVAL;
@@ -243,6 +247,10 @@ impl<D: Daemon> sidestep_service::Daemon for Listening<D> {
 
     fn status(&self) -> String {
         self.daemon.status()
+    }
+
+    fn read_status(&mut self) -> Result<String, AgentError> {
+        self.daemon.read_status()
     }
 
     async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
@@ -361,7 +369,7 @@ mod tests {
         let seen = daemon.seen.clone();
         let (send, receive) = unbounded_channel();
         configs.iter().for_each(|config| send.send(*config).unwrap());
-        let inputs = Inputs { configs: receive, scrapes: None };
+        let inputs = Inputs { configs: receive, listeners: Listeners::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let ready = || seen.borrow_mut().push("ready".into());
         let result = runtime.block_on(run(daemon, inputs, ready, shutdown));

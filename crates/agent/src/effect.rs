@@ -103,7 +103,7 @@ impl Effects {
 
     /// Whether a change may be one after which packets leave otherwise.
     pub(crate) fn concerns(&self, change: &RoutingChange) -> bool {
-        matches!(change, RoutingChange::Route { table, change, .. } if !change.ours && self.tables.contains(table))
+        matches!(change, RoutingChange::Route { route, .. } if !route.is_ours() && self.tables.contains(&route.table()))
     }
 
     /// Asks the kernel about these packets, and says what has changed. `option` is how the priority of our rules is set.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use sidestep_api::{ClientError, EndpointError};
+use sidestep_hostd::{ControlError, ListenError};
 use sidestep_linux::LinuxError;
-use sidestep_metrics::ListenError;
 use thiserror::Error;
 
 use crate::ConfigError;
@@ -124,6 +124,16 @@ impl AgentError {
             | AgentError::DoesNotEnd { .. }
             | AgentError::Unreadable { .. }
             | AgentError::Occupied { .. } => true,
+        }
+    }
+}
+
+impl From<ControlError> for AgentError {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::Occupied { kind } => AgentError::Occupied { kind },
+            ControlError::Unanswered { what } => LinuxError::not_answered(what).into(),
+            ControlError::Io { what, source } => LinuxError::io(what, source).into(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! the usage and the state of its links to the controller.
 //!
 //! [`run_host`] and [`run_router`] run a daemon until a future of the caller's completes; [`stop_host`] ends an agent from
-//! outside. Both work in the loop that all daemons share (`sidestep-service`), and listen to the controller, to new
+//! outside. Both work in the loop that all daemons share (`sidestep-hostd`), and listen to the controller, to new
 //! configurations, and to changes of interfaces, rules and routes. Their settings are
 //! [`HostOptions`], [`HostConfig`] (the configuration file) and [`RouterOptions`]. [`EventRecord`] and [`PathsRecord`] are the
 //! lines that the host daemon records.
@@ -55,11 +55,11 @@ mod effect;
 mod error;
 mod firewall;
 mod host;
-mod instance;
 mod mptcp;
 mod paths;
 mod reflector;
 mod router;
+mod routing;
 
 pub use edge::{
     DampingKnobs, DecisionRecord, EgressConfig, EgressInput, EgressSource, EgressStatus, FamilyEgress, FamilyStatus,
@@ -92,7 +92,7 @@ pub use paths::{
 };
 pub use reflector::{REFLECTOR_METRICS, ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
 pub use router::{ROUTER_METRICS, RouterOptions, run_router, stop_router};
-pub use sidestep_service::Shutdown;
+pub use sidestep_hostd::Shutdown;
 
 /// What `sidestep agent` and `sidestep router` print on standard output when they do their work.
 pub const READY: &str = "ready";

@@ -7,14 +7,13 @@ use std::{
 };
 
 use futures::future::select_all;
+use sidestep_hostd::{Daemon, End, Handled, Listeners, Metric, Page, Scrapes, Shutdown, run};
 use sidestep_linux::{
     LinuxError, monotonic_now,
     reflector::{Reflected, ReflectorSocket},
 };
-use sidestep_metrics::{Metric, Page, Scrapes};
 pub use sidestep_proto::stamp::{Clock as StampClock, ReflectorConfig};
 use sidestep_proto::stamp::{PORT, Reflector};
-use sidestep_service::{Daemon, End, Handled, Shutdown, run};
 
 use crate::AgentError;
 
@@ -60,7 +59,7 @@ pub async fn run_reflector(
         reflected: Reflected::default(),
         deaf: false,
     };
-    run(daemon, scrapes, ready, shutdown).await
+    run(daemon, Listeners { scrapes, control: None }, ready, shutdown).await
 }
 
 struct Reflectors {

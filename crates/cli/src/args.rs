@@ -124,7 +124,7 @@ pub struct ControllerArgs {
     #[arg(long)]
     pub no_adjacency: bool,
     /// Let Prometheus read metrics at this address [default: nowhere]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_hostd::read_address)]
     pub metrics: Option<SocketAddr>,
     /// Print the paths and Path IDs, and exit
     #[arg(long)]
@@ -176,7 +176,7 @@ pub struct RouterRun {
     #[arg(long)]
     pub keep: bool,
     /// Let Prometheus read metrics at this address [default: nowhere]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_hostd::read_address)]
     pub metrics: Option<SocketAddr>,
 }
 

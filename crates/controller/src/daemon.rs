@@ -4,9 +4,8 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use sidestep_api::{Listener, chain};
-use sidestep_metrics::{Page, Scrapes};
+use sidestep_hostd::{Daemon, End, Fault, Handled, Listeners, Page, Scrapes, Shutdown, run};
 use sidestep_net::Topology;
-use sidestep_service::{Daemon, End, Fault, Handled, Shutdown, run};
 use thiserror::Error;
 use tokio::{
     sync::{mpsc::UnboundedReceiver, watch},
@@ -70,7 +69,7 @@ pub async fn serve(
         computing: None,
         failed: None,
     };
-    run(serving, scrapes, || {}, shutdown.map(|()| Shutdown::CleanUp)).await
+    run(serving, Listeners { scrapes, control: None }, || {}, shutdown.map(|()| Shutdown::CleanUp)).await
 }
 
 /// What the daemon holds.

@@ -2,7 +2,7 @@
 //! and their SIDs to the agents. The routers report how full the links are.
 //!
 //! [`Controller`] has no socket and no clock; [`serve`] gives it both, by the loop that all daemons share
-//! (`sidestep-service`). Its methods are of three kinds:
+//! (`sidestep-hostd`). Its methods are of three kinds:
 //!
 //! - Inputs: `replace` takes a changed network, `set_down` the links that are down, and `record` a router's counters.
 //! - `publish`, called once a second, makes the measured rates visible to agents.

@@ -1,6 +1,6 @@
 //! The metrics that the controller exports to Prometheus.
 
-use sidestep_metrics::{Metric, Page};
+use sidestep_hostd::{Metric, Page};
 
 use crate::{controller::Controller, plan::Sizes};
 

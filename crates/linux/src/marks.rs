@@ -229,6 +229,7 @@ mod tests {
             inverted: false,
             input,
             source: None,
+            is_special: false,
             protocol: 0,
         }
     }

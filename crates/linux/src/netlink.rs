@@ -4,6 +4,7 @@ mod addresses;
 mod filters;
 mod lookup;
 mod policy;
+mod present;
 mod rules;
 mod sids;
 mod socket;
@@ -38,12 +39,13 @@ pub use self::{
     filters::Filter,
     lookup::{Answer, Flow, FoundRoute, table_name},
     policy::{Policy, RoutingRule, RuleLink, RuleVerdict},
+    present::PresentRoute,
     rules::{LOCAL, MarkRule, RouteRule, Rule},
     sids::{BindingSids, BoundSid},
     tables::{DefaultRoute, InnerRoute},
     uplinks::{Uplink, Uplinks},
     vrfs::Vrf,
-    watch::{Change, LinkWatch, RoutingChange, RoutingWatch},
+    watch::{LinkWatch, RoutingChange, RoutingWatch},
 };
 use crate::error::{LinuxError, Result};
 
@@ -170,11 +172,6 @@ impl Netlink {
     /// Opens a socket in the calling thread's namespace; needs a Tokio runtime.
     pub fn open() -> Result<Self> {
         Ok(Netlink { socket: Socket::open(false)? })
-    }
-
-    /// The kernel's name for the socket: [`Change::by`] of what it changes.
-    pub fn port(&self) -> u32 {
-        self.socket.port
     }
 
     /// Opens the socket anew, in the calling thread's namespace, if it has failed. All requests fail until then.

@@ -92,6 +92,52 @@ pub fn eventually<T>(what: &str, patience: Duration, mut check: impl FnMut() -> 
     }
 }
 
+/// What others do to rules or routes of a daemon, by commands of `ip` that a semicolon separates.
+#[derive(Clone, Copy, Debug)]
+pub struct Damage<'a> {
+    /// What is done.
+    pub what: &'a str,
+    /// By which commands.
+    pub commands: &'a str,
+    /// Whether something of the daemon's is gone then, which it counts when it is back.
+    pub counts: bool,
+}
+
+/// Asserts that the rules of a node and its routes of [`PROTOCOL`](netlink::PROTOCOL) are as before within a second of each
+/// damage. A comparison that no report causes comes half a minute later. `mended` is what the daemon counts.
+///
+/// # Panics
+/// Panics if they are not.
+pub fn assert_mends(node: &NetNs, mended: impl Fn() -> u64, damages: &[Damage<'_>]) {
+    const LIMIT: Duration = Duration::from_secs(1);
+    let sorted = |text: String| {
+        let mut lines: Vec<_> = text.lines().map(str::to_string).collect();
+        lines.sort();
+        lines
+    };
+    let shown = |what: &str| sorted(try_ip(node, what).unwrap_or_default());
+    let state =
+        || ["-4 rule", "-6 rule", "-4 route show table all proto 83", "-6 route show table all proto 83"].map(shown);
+    for Damage { what, commands, counts } in damages {
+        let (before, count) = (state(), mended());
+        commands.split("; ").for_each(|command| drop(ip(node, command)));
+        let begin = Instant::now();
+        loop {
+            let now = state();
+            let took = begin.elapsed();
+            if now == before {
+                println!("{what}: mended {:.0} ms later", took.as_secs_f64() * 1e3);
+                break;
+            }
+            assert!(took < LIMIT, "{what} ({commands}): {now:#?} instead of {before:#?}");
+            thread::sleep(Duration::from_millis(2));
+        }
+        if *counts {
+            eventually("a count of what is mended", 10 * LIMIT, || (mended() > count).then_some(()));
+        }
+    }
+}
+
 /// A program of others that is attached to a control group; detached when dropped.
 #[derive(Debug)]
 pub struct OtherProgram {

@@ -15,7 +15,7 @@ use sidestep_linux::{
     LinuxError, Result,
     marks::{FilterUse, MarkAction, MarkUses},
     netlink::{
-        self, BindingSids, BoundSid, Change, DefaultRoute, Family, LOOPBACK, LinkWatch, MAIN_TABLE, MarkRule, Netlink,
+        self, BindingSids, BoundSid, DefaultRoute, Family, LOCAL, LOOPBACK, LinkWatch, MAIN_TABLE, MarkRule, Netlink,
         NextHop, Route, RoutingChange, RoutingWatch, SidAction, Target,
     },
     netns::{NetNs, set_sysctl},
@@ -375,29 +375,31 @@ fn changes_of_rules_and_routes_are_reported_and_too_many_are_too() {
     in_node("reports of changes", async |netlink, interface| {
         let mut watch = RoutingWatch::open()?;
         let ours: IpNet = "fd00:a::/64".parse().unwrap();
-        netlink.add_route(&route("fd00:a::/64", Target::Via(vec![hop("fe80::2", interface)]))).await?;
-        netlink
-            .add_rule(MarkRule { family: Family::V6, mark: 0x100, mask: 0xff00, table: TABLE, priority: 830 })
-            .await?;
+        let made = route("fd00:a::/64", Target::Via(vec![hop("fe80::2", interface)]));
+        netlink.add_route(&made).await?;
+        let rule_made = MarkRule { family: Family::V6, mark: 0x100, mask: 0xff00, table: TABLE, priority: 830 };
+        netlink.add_rule(rule_made).await?;
+        ip_command("-6 route replace fd00:a::/64 via fe80::3 dev eth table 8301 proto 83");
         ip_command("-6 route del fd00:a::/64 table 8301");
         ip_command("-6 rule del priority 830");
         ip_command("-4 rule add priority 9 lookup 9");
+        // Whether it is a route, is there now, and is as we made it.
         let seen = |change: &RoutingChange| match change {
-            RoutingChange::Route { table: TABLE, destination, change } if *destination == ours => Some((true, *change)),
-            RoutingChange::Rule(change) => Some((false, *change)),
+            RoutingChange::Route { route, added } if route.destination() == ours => {
+                Some((true, *added, route.is(&made)))
+            }
+            RoutingChange::Rule { rule, added } => Some((false, *added, rule.is(&rule_made.for_input(LOCAL)))),
             _ => None,
         };
-        let port = netlink.port();
-        // Whether it is a route, is there now, has our protocol, and was changed by our socket.
         for expected in [
-            (true, true, true, true),
-            (false, true, true, true),
-            (true, false, true, false),
-            (false, false, true, false),
-            (false, true, false, false),
+            (true, true, true),
+            (false, true, true),
+            (true, true, false),
+            (true, false, false),
+            (false, false, true),
+            (false, true, false),
         ] {
-            let of = |(is_route, change): (bool, Change)| (is_route, change.added, change.ours, change.by == port);
-            watch.changed(|change| seen(change).map(of) == Some(expected)).await;
+            watch.changed(|change| seen(change) == Some(expected)).await;
         }
 
         // More than the socket's buffer holds.
@@ -414,7 +416,7 @@ fn changes_of_rules_and_routes_are_reported_and_too_many_are_too() {
         watch.changed(|change| *change == RoutingChange::Unknown).await;
         // It goes on.
         ip_command("-4 rule del priority 9");
-        let is_gone = |change: &RoutingChange| matches!(change, RoutingChange::Rule(change) if !change.added);
+        let is_gone = |change: &RoutingChange| matches!(change, RoutingChange::Rule { added: false, .. });
         watch.changed(is_gone).await;
         Ok(())
     });
@@ -424,11 +426,19 @@ fn changes_of_rules_and_routes_are_reported_and_too_many_are_too() {
 fn routes_that_are_gone_or_lead_elsewhere_are_missing() {
     in_node("missing routes", async |netlink, interface| {
         ip_command("address add 10.0.0.1/24 dev eth");
+        netlink.loopback_up().await?;
         let list = vec![ip("fd01::a"), ip("fd01::b")];
+        let sid = SidAction::EndB6Encaps(list.clone());
         let several = vec![hop("fe80::2", interface), hop("fe80::3", interface)];
         let installed: BTreeMap<_, _> = [
             route("fd00:1::/64", Target::Via(vec![hop("fe80::2", interface)])),
             route("fd00:2::/64", Target::Segments(list.clone(), hop("fe80::2", interface))),
+            route("fd00:7::/64", Target::Segments(list.clone(), hop("fe80::2", interface))),
+            route("fd00:8::/64", Target::Encaps(list.clone(), hop("fe80::2", interface))),
+            route("fd00:9::/64", Target::Via(vec![hop("fe80::2", interface)])),
+            Route { mtu: Some(1400), ..route("fd00:a::/64", Target::Via(vec![hop("fe80::2", interface)])) },
+            Route { mtu: Some(1400), ..route("10.7.0.0/16", Target::Via(vec![hop("10.0.0.2", interface)])) },
+            Route { table: MAIN_TABLE, ..route("fd01:0:1:b:0:1::/128", Target::Sid(sid, LOOPBACK)) },
             route("fd00:3::/64", Target::Throw),
             route("fd00:5::/64", Target::Unreachable),
             // No route leads to these next hops.
@@ -449,6 +459,7 @@ fn routes_that_are_gone_or_lead_elsewhere_are_missing() {
         }
         assert_eq!(netlink.missing_routes(&installed).await?, []);
         let mut taken_away = Vec::new();
+        let by = "via fe80::2 dev eth table 8301 proto 83";
         for (change, gone) in [
             ("-6 route replace fd00:1::/64 via fe80::9 dev eth table 8301 proto 83", "fd00:1::/64"),
             ("-6 route del fd00:2::/64 table 8301", "fd00:2::/64"),
@@ -460,12 +471,31 @@ fn routes_that_are_gone_or_lead_elsewhere_are_missing() {
             ("-4 route replace 10.1.0.0/16 via 10.0.0.9 dev eth table 8301 proto 83", "10.1.0.0/16"),
             ("-4 route del 10.3.0.0/16 table 8301", "10.3.0.0/16"),
             ("-4 route replace 10.4.0.0/16 via 10.0.0.9 dev eth table 8301", "10.4.0.0/16"),
+            (&format!("-6 route replace fd00:7::/64 encap seg6 mode inline segs fd01::c {by}"), "fd00:7::/64"),
+            (&format!("-6 route replace fd00:8::/64 encap seg6 mode encap segs fd01::b,fd01::a {by}"), "fd00:8::/64"),
+            (&format!("-6 route replace fd00:9::/64 mtu 1300 {by}"), "fd00:9::/64"),
+            (&format!("-6 route replace fd00:a::/64 {by}"), "fd00:a::/64"),
+            ("-4 route replace 10.7.0.0/16 mtu 1450 via 10.0.0.2 dev eth table 8301 proto 83", "10.7.0.0/16"),
         ] {
             ip_command(change);
             taken_away.push((TABLE, gone.parse::<IpNet>().unwrap()));
             taken_away.sort();
             assert_eq!(netlink.missing_routes(&installed).await?, taken_away, "after {change}");
         }
+        let end = "action End.B6.Encaps srh segs fd01::a dev lo table main proto 83";
+        ip_command(&format!("-6 route replace local fd01:0:1:b:0:1::/128 encap seg6local {end}"));
+        assert_eq!(netlink.missing_routes(&installed).await?.len(), taken_away.len() + 1, "another list of a SID");
+
+        // Exactly one of several to a destination goes.
+        ip_command(&format!("-6 route add fd00:3::/64 metric 5 {by}"));
+        let others = netlink.present_routes().await?.into_iter().filter(|route| {
+            route.destination() == "fd00:3::/64".parse().unwrap()
+                && !route.is(&installed[&(TABLE, route.destination())])
+        });
+        for other in others {
+            netlink.delete_present(&other).await?;
+        }
+        assert_eq!(ip_command("-6 route show table 8301").matches("metric 5 ").count(), 0);
         Ok(())
     });
 }

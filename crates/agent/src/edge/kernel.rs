@@ -8,23 +8,23 @@ use std::{
 use ipnet::IpNet;
 use sidestep_linux::{
     bpf::balance::{self, Site},
-    netlink::{Family, LOCAL, MarkRule, Netlink, Route, RoutingChange, Rule},
+    netlink::{Family, LOCAL, MarkRule, Netlink, RouteRule, RoutingChange},
 };
 use sidestep_policy::balance::ALL_LIVE;
 
 use super::{
-    Edge, EdgeOptions, Health,
+    Edge, Health,
     peer::{self, Peer},
 };
 use crate::{
     AgentError,
     paths::{self, DestinationPaths, Exceptions, HostPath, Interfaces, PathRoute, Room, StaticDestination, tables},
+    routing::{Domain, Drift, Refusal, RouteKey},
 };
 
-/// Whether an earlier daemon left routes or filters, so that packets may go by them.
-pub(super) async fn is_inherited(netlink: &Netlink, options: &EdgeOptions) -> Result<bool, AgentError> {
-    let tables = tables(options.table_base);
-    Ok(netlink.own_routes().await?.iter().any(|(table, _)| tables.contains(table)))
+/// Where an edge with these numbers has its rules and routes.
+pub(super) fn domain(table_base: u32, priority: u32) -> Domain {
+    Domain::tables(tables(table_base), priority..=priority)
 }
 
 /// Removes filters, rules and routes of an edge, whoever made them; returns whether there were any.
@@ -33,59 +33,30 @@ pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32
     for interface in netlink.interfaces().await? {
         found |= balance::remove(netlink, interface.index).await?;
     }
-    let tables = tables(table_base);
-    let is_ours =
-        |rule: &Rule| rule.priority == priority && tables.contains(&rule.table) && rule.is_ours(*tables.start());
-    found |= netlink.rules().await?.iter().any(is_ours);
-    netlink.delete_rules(tables.clone(), priority).await?;
-    for (table, destination) in netlink.own_routes().await?.into_iter().filter(|(table, _)| tables.contains(table)) {
-        found = true;
-        netlink.delete_route(table, destination).await?;
-    }
+    found |= domain(table_base, priority).clear(netlink).await? > 0;
     Ok(found)
 }
 
-/// Removes rules and routes of ours, or of an earlier daemon, that are not wanted any more.
-pub(super) async fn remove_but(
-    netlink: &Netlink,
-    options: &EdgeOptions,
-    is_wanted: impl Fn(&Rule) -> bool,
-    routes: &BTreeMap<(u32, IpNet), Route>,
-) -> Result<(), AgentError> {
-    let tables = tables(options.table_base);
-    netlink.delete_rules_but(tables.clone(), options.priority, is_wanted).await?;
-    for (table, destination) in netlink.own_routes().await? {
-        if tables.contains(&table) && !routes.contains_key(&(table, destination)) {
-            netlink.delete_route(table, destination).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Counts rules and routes that others removed, and says so.
-pub(super) fn note_lost(mended: &mut u64, lost: usize) {
-    if lost > 0 {
-        *mended += lost as u64;
-        tracing::warn!(
-            lost,
-            "somebody removed rules or routes of ours, which are put back; if it was systemd-networkd, set \
-             ManageForeignRoutingPolicyRules=no and ManageForeignRoutes=no in networkd.conf"
-        );
-    }
-}
+/// The rules and the places of routes that the kernel should have.
+type Wanted = (BTreeSet<RouteRule>, BTreeSet<RouteKey>);
 
 impl Edge {
     /// Rules and routes of paths are in place before the program names their slots; those of paths that are gone are removed
     /// after it no longer does.
     pub(super) async fn apply(&mut self) -> Result<(), AgentError> {
         let (mut sets, links) = self.present_sets().await?;
-        let refused = self.place_all(&mut sets).await?;
+        let (wanted, refused) = self.place_all(&mut sets).await?;
         self.know(&sets, &links, &refused);
         self.refresh_probes()?;
         self.write_sites()?;
         self.tell_peer();
         self.attach_all().await?;
-        self.remove_old().await
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let (rules, routes) = &wanted;
+        let prune = self.routing.prune(&self.netlink, |rule| rules.contains(rule), |key| routes.contains(key));
+        Ok(prune.await?)
     }
 
     /// The sets of the configuration with the paths that are there now, those of the main table that win over them, and the
@@ -116,21 +87,26 @@ impl Edge {
 
     /// Gives each path a slot, a rule for each interface of the site, and a route. Paths that the kernel refuses, for instance
     /// because their interface is down, leave their set, and are returned with the reason.
-    async fn place_all(&mut self, sets: &mut [DestinationPaths]) -> Result<BTreeMap<(IpNet, u32), String>, AgentError> {
+    async fn place_all(
+        &mut self,
+        sets: &mut [DestinationPaths],
+    ) -> Result<(Wanted, BTreeMap<(IpNet, u32), String>), AgentError> {
         let mut refused = BTreeMap::new();
+        let mut wanted;
         loop {
             let placement = paths::place(&self.slots, sets, self.most_slots(), &[], Room::Any);
             for set in sets.iter_mut() {
                 *set = set.placed(&placement.slots);
             }
-            let wanted = paths::routes(sets, self.options.table_base, &self.hops);
+            wanted = paths::routes(sets, self.options.table_base, &self.hops);
             if self.options.dry_run {
                 self.slots = placement.slots;
-                return Ok(refused);
+                return Ok((Wanted::default(), refused));
             }
-            let Some(((table, destination), error)) = self.install(&wanted).await? else {
+            let Err(Refusal { key: (table, destination), error }) =
+                self.routing.install_routes(&self.netlink, &wanted).await
+            else {
                 self.slots = placement.slots;
-                self.routes = wanted;
                 break;
             };
             let leaves = |path: &HostPath| self.options.table_base + path.slot == table;
@@ -144,40 +120,18 @@ impl Edge {
                 _ => return Err(error.into()),
             }
         }
-        self.install_rules(sets).await?;
-        Ok(refused)
+        let rules = self.rules(sets);
+        self.routing.install_rules(&self.netlink, rules.iter().cloned()).await?;
+        Ok(((rules, wanted.into_keys().collect()), refused))
     }
 
-    /// Installs routes that the kernel may not have; returns the first that it refuses.
-    async fn install(
-        &mut self,
-        wanted: &BTreeMap<(u32, IpNet), Route>,
-    ) -> Result<Option<((u32, IpNet), sidestep_linux::LinuxError)>, AgentError> {
-        for (key, route) in wanted {
-            if self.routes.get(key) == Some(route) {
-                continue;
-            }
-            if let Err(error) = self.netlink.add_route(route).await {
-                return Ok(Some((*key, error)));
-            }
-            self.routes.insert(*key, route.clone());
-        }
-        Ok(None)
-    }
-
-    async fn install_rules(&mut self, sets: &[DestinationPaths]) -> Result<(), AgentError> {
-        let mut wanted = BTreeSet::new();
-        for set in sets {
-            let family = Family::of(set.destination);
-            for slot in set.paths.iter().map(|path| path.slot) {
-                wanted.extend(self.inputs().map(|input| (family, slot, input.to_string())));
-            }
-        }
-        for (family, slot, input) in wanted.difference(&self.rules) {
-            self.netlink.add_rule_for(self.rule(*family, *slot), input).await?;
-        }
-        self.rules = wanted;
-        Ok(())
+    /// A rule for each slot of a path and each interface by which its packets come.
+    fn rules(&self, sets: &[DestinationPaths]) -> BTreeSet<RouteRule> {
+        let slots = sets.iter().flat_map(|set| set.paths.iter().map(|path| (Family::of(set.destination), path.slot)));
+        let slots: BTreeSet<_> = slots.collect();
+        let of =
+            |(family, slot): (Family, u32)| self.inputs().map(move |input| self.rule(family, slot).for_input(input));
+        slots.into_iter().flat_map(of).collect()
     }
 
     /// Interfaces by which packets with our marks come in; probes come from this router itself.
@@ -305,53 +259,25 @@ impl Edge {
         Some(site)
     }
 
-    /// Removes rules and routes of ours, or of an earlier daemon, that are not wanted any more.
-    async fn remove_old(&self) -> Result<(), AgentError> {
-        let is_wanted = |rule: &Rule| {
-            let slot = rule.table.saturating_sub(self.options.table_base);
-            let input = rule.input.clone().unwrap_or_default();
-            let wanted = self.rule(rule.family, slot);
-            self.rules.contains(&(rule.family, slot, input.clone())) && rule.is_for(&wanted, &input)
-        };
-        remove_but(&self.netlink, &self.options, is_wanted, &self.routes).await
-    }
-
-    /// Whether a change of rules or routes may be one that matters to us. Those that we made do not.
+    /// Whether a change of rules or routes may be one that matters to us. The echo of what is wanted does not.
     pub(super) fn concerns(&self, change: &RoutingChange) -> bool {
-        match change {
-            RoutingChange::Unknown => true,
-            RoutingChange::Rule(change) => !(change.ours && change.added),
-            change if self.effects.concerns(change) => true,
-            RoutingChange::Route { table, destination, change } => {
-                if tables(self.options.table_base).contains(table) {
-                    return self.routes.contains_key(&(*table, *destination)) && !(change.ours && change.added);
-                }
-                self.firsts.iter().any(|first| destination.contains(&IpAddr::from(*first)))
-                    || self.exceptions.differ_by(*table, *destination, change.added)
-            }
+        if self.routing.concerns(change) || self.effects.concerns(change) {
+            return true;
         }
+        let RoutingChange::Route { route, added } = change else { return false };
+        let destination = route.destination();
+        !tables(self.options.table_base).contains(&route.table())
+            && (self.firsts.iter().any(|first| destination.contains(&IpAddr::from(*first)))
+                || self.exceptions.differ_by(route.table(), destination, *added))
     }
 
-    /// Forgets the rules and routes that the kernel no longer has; returns whether anything has to be put back, or a path
-    /// begins with another hop than before.
-    pub(super) async fn forget_lost(&mut self) -> Result<bool, AgentError> {
-        let mut lost = 0;
-        if !self.options.dry_run {
-            let there = self.netlink.rules().await?;
-            let is_there = |(family, slot, input): &(Family, u32, String)| {
-                let wanted = self.rule(*family, *slot);
-                there.iter().any(|rule| rule.is_for(&wanted, input))
-            };
-            let kept: BTreeSet<_> = self.rules.iter().filter(|rule| is_there(rule)).cloned().collect();
-            let missing = self.netlink.missing_routes(&self.routes).await?;
-            lost = self.rules.len() - kept.len() + missing.len();
-            self.rules = kept;
-            for key in &missing {
-                self.routes.remove(key);
-            }
-        }
-        note_lost(&mut self.mended, lost);
-        Ok(lost > 0
+    /// Compares the kernel with what it should have; returns whether anything has to be put back or removed, or a path begins
+    /// with another hop than before.
+    pub(super) async fn differs(&mut self) -> Result<bool, AgentError> {
+        let drift = if self.options.dry_run { Drift::default() } else { self.routing.compare(&self.netlink).await? };
+        drift.log();
+        self.mended += drift.lost() as u64;
+        Ok(drift.is_any()
             || paths::first_hops(&self.netlink, &self.firsts).await? != self.hops
             || self.exceptions.changed(&self.netlink).await?)
     }

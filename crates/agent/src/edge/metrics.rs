@@ -1,6 +1,6 @@
 //! What the edge daemon exports to Prometheus.
 
-use sidestep_metrics::{Labels, Metric, Page};
+use sidestep_hostd::{Labels, Metric, Page};
 
 use super::hash_doubts::HashDoubt;
 use super::peer::EdgeAgreement;

@@ -24,12 +24,15 @@ use std::{
 };
 
 use ipnet::IpNet;
+use sidestep_hostd::{
+    ControlSocket, Listeners, Page, Scrapes,
+    control::{self, Protocol, Request},
+};
 use sidestep_linux::{
     bpf::balance::{self, Balancer, BalancerConfig, Side, Site},
     monotonic_now,
-    netlink::{Family, Netlink, NextHop, Route, RoutingChange},
+    netlink::{Netlink, NextHop, RoutingChange},
 };
-use sidestep_metrics::{Page, Scrapes};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::{
@@ -50,8 +53,8 @@ use crate::{
     daemon::{self, Daemon, End, Inputs, Shutdown},
     effect::{Effects, note},
     firewall::Firewall,
-    instance::{self, Instance},
     paths::{Exceptions, MarkBits, Slots, check_reserved, check_tables},
+    routing::KernelRouting,
 };
 
 /// What the edge daemon needs to know.
@@ -73,6 +76,8 @@ pub struct EdgeOptions {
 
 /// The name by which the edge daemon of a network namespace is known.
 const NAME: &str = "sidestep-edge";
+/// Each connection there asks for the end.
+const PROTOCOL: Protocol = Protocol::Always(Request::Stop);
 /// How long a flow of the table may be silent, in seconds of 2^30 ns; and how long it is kept after its end.
 const IDLE: u32 = 900;
 const CLOSING: u32 = 60;
@@ -92,18 +97,20 @@ pub async fn run_edge(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
+    let control = ControlSocket::claim(NAME, "edge", PROTOCOL).await?.with_status_at(status::NAME)?;
+    let inputs = Inputs { configs, listeners: Listeners { scrapes, control: Some(control) } };
     if options.offload {
         let offload = offload::Offload::start(options).await?;
-        return daemon::run(offload, Inputs { configs, scrapes }, ready, shutdown).await;
+        return daemon::run(offload, inputs, ready, shutdown).await;
     }
     let edge = Edge::start(options).await?;
-    daemon::run(edge, Inputs { configs, scrapes }, ready, shutdown).await
+    daemon::run(edge, inputs, ready, shutdown).await
 }
 
 /// Ends the edge daemon of the calling thread's network namespace, and removes what it or one before it left: filters on
 /// ingress, and the rules and routes of these tables. Returns whether there was anything.
 pub async fn stop_edge(table_base: u32, priority: u32) -> Result<bool, AgentError> {
-    let stopped = instance::stop(NAME).await?;
+    let stopped = control::stop(NAME, PROTOCOL).await?;
     let removed = kernel::remove_all(&Netlink::open()?, table_base, priority).await?;
     Ok(stopped || removed)
 }
@@ -112,10 +119,6 @@ pub async fn stop_edge(table_base: u32, priority: u32) -> Result<bool, AgentErro
 struct Edge {
     /// What the daemon was started with; its configuration is the one that is in force.
     options: EdgeOptions,
-    /// Says that this is the namespace's only edge daemon, and takes requests to stop.
-    instance: Instance,
-    /// Answers who asks for the status.
-    teller: status::Teller,
     netlink: Netlink,
     balancer: Balancer,
     /// What the program was loaded with.
@@ -126,10 +129,8 @@ struct Edge {
     complaints: BTreeSet<String>,
     /// The slot of each path.
     slots: Slots,
-    /// The rules that the kernel should have, by family, slot and interface.
-    rules: BTreeSet<(Family, u32, String)>,
-    /// The routes that the kernel should have.
-    routes: BTreeMap<(u32, IpNet), Route>,
+    /// The rules and routes of paths.
+    routing: KernelRouting,
     /// The destinations as this edge knows them; `None` for those without paths.
     known: BTreeMap<IpNet, Option<Site>>,
     /// The same as the program has them: paths that are dead at the other edge are dead here.
@@ -167,7 +168,6 @@ struct Edge {
 impl Edge {
     async fn start(mut options: EdgeOptions) -> Result<Self, AgentError> {
         check_reserved(options.table_base, options.priority)?;
-        let instance = Instance::claim(NAME, "edge").await?;
         let netlink = Netlink::open()?;
         let kept = seed::in_place(&netlink, &options.config.edge.inside).await?;
         let seed_origin = options.config.settle_seed(kept);
@@ -177,22 +177,20 @@ impl Edge {
             dry_run: options.dry_run,
             flows: knobs.stateful.then_some(knobs.flows),
         };
-        let inherited = kernel::is_inherited(&netlink, &options).await?;
+        let domain = kernel::domain(options.table_base, options.priority);
+        let inherited = !domain.keys(&netlink).await?.is_empty();
         settings::check_marks(&netlink, &options, inherited).await?;
         if !options.dry_run {
             check_tables(&netlink, options.table_base, inherited).await?;
         }
         Ok(Edge {
-            teller: status::Teller::open(status::NAME)?,
             balancer: Balancer::load(&loaded)?,
-            instance,
             netlink,
             loaded,
             attached: BTreeMap::new(),
             complaints: BTreeSet::new(),
             slots: Slots::new(),
-            rules: BTreeSet::new(),
-            routes: BTreeMap::new(),
+            routing: KernelRouting::new(domain),
             known: BTreeMap::new(),
             sites: BTreeMap::new(),
             peer: peer::Peer::open(&options.config.edge)?,
@@ -266,7 +264,7 @@ impl Daemon for Edge {
     /// The kernel removes routes together with their interface, and gives a new interface another number.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
-        self.routes.clear();
+        self.routing.forget_routes();
         Ok(())
     }
 
@@ -275,7 +273,7 @@ impl Daemon for Edge {
     }
 
     async fn compare(&mut self) -> Result<bool, AgentError> {
-        let differs = self.forget_lost().await?;
+        let differs = self.differs().await?;
         if !differs {
             note(self.check_effect().await);
         }
@@ -293,10 +291,6 @@ impl Daemon for Edge {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        if self.instance.is_to_stop() {
-            tracing::info!("asked to stop");
-            return Ok(ControlFlow::Break(()));
-        }
         self.netlink.renew()?;
         self.stay_attached().await?;
         self.refresh_probes()?;
@@ -315,25 +309,17 @@ impl Daemon for Edge {
 
     async fn next_event(&self) -> Result<(), AgentError> {
         tokio::select! {
-            asked = self.instance.asked() => asked,
-            asked = self.teller.asked() => asked,
             heard = heard(self.peer.as_ref()) => heard,
             probed = probed(self.probes.as_ref()) => probed,
         }
     }
 
     fn handle_event(&mut self) -> Result<(), AgentError> {
-        self.instance.take();
         if let Some(peer) = &mut self.peer {
             peer.take();
             self.write_sites()?;
         }
-        self.handle_probes()?;
-        if self.teller.is_asked() {
-            let status = self.read_status()?;
-            self.teller.tell(&status);
-        }
-        Ok(())
+        self.handle_probes()
     }
 
     fn status(&self) -> String {
@@ -345,8 +331,12 @@ impl Daemon for Edge {
         format!("{paths} paths to {} destinations{dead}{absent}{overridden}", self.options.config.destinations.len())
     }
 
+    fn read_status(&mut self) -> Result<String, AgentError> {
+        status::to_json(&self.current_status()?)
+    }
+
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
-        Ok(metrics::page(&self.read_status()?, faults))
+        Ok(metrics::page(&self.current_status()?, faults))
     }
 
     async fn stop(self, end: End) -> Result<(), AgentError> {

@@ -12,17 +12,16 @@ use std::{
     time::Duration,
 };
 
-use ipnet::IpNet;
+use sidestep_hostd::Page;
 use sidestep_linux::{
     LinuxError,
     bpf::balance::{self, Balancer, BalancerConfig, Side},
     effect::Checker,
-    netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange, Rule, Target},
+    netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange, Target},
 };
-use sidestep_metrics::Page;
 
 use super::{
-    EdgeConfig, EdgeOptions, NAME,
+    EdgeConfig, EdgeOptions,
     effect::{OPTION, offloaded},
     kernel, metrics, settings, status,
 };
@@ -30,8 +29,8 @@ use crate::{
     AgentError,
     daemon::{Daemon, End},
     effect::{Effects, note},
-    instance::Instance,
     paths::{self, Exceptions, Interfaces, PathRoute},
+    routing::{Drift, KernelRouting, Routes},
 };
 
 /// What the kernel lacks where there is no such setting.
@@ -41,16 +40,13 @@ const NEEDS_SEED: &str =
 /// The daemon that keeps multipath routes.
 pub(super) struct Offload {
     options: EdgeOptions,
-    instance: Instance,
-    teller: status::Teller,
     netlink: Netlink,
     /// Has the kernel hash the site's packets itself, on the interfaces that are there.
     balancer: Balancer,
     attached: BTreeMap<String, u32>,
     /// Settings as they were before, to be put back.
     before: Vec<(PathBuf, String)>,
-    rules: BTreeSet<(Family, String)>,
-    routes: BTreeMap<(u32, IpNet), Route>,
+    routing: KernelRouting,
     /// Paths that have no next hop now.
     absent: usize,
     exceptions: Exceptions,
@@ -66,21 +62,18 @@ impl Offload {
     pub(super) async fn start(options: EdgeOptions) -> Result<Self, AgentError> {
         paths::check_reserved(options.table_base, options.priority)?;
         options.config.check_offload().map_err(AgentError::Reserved)?;
-        let instance = Instance::claim(NAME, "edge").await?;
         let netlink = Netlink::open()?;
-        let inherited = kernel::is_inherited(&netlink, &options).await?;
+        let domain = kernel::domain(options.table_base, options.priority);
+        let inherited = !domain.keys(&netlink).await?.is_empty();
         if !options.dry_run {
             paths::check_tables(&netlink, options.table_base, inherited).await?;
         }
         let mut offload = Offload {
-            teller: status::Teller::open(status::NAME)?,
-            instance,
             netlink,
             balancer: Balancer::load(&BalancerConfig { mark_mask: 1, dry_run: true, flows: None })?,
             attached: BTreeMap::new(),
             before: Vec::new(),
-            rules: BTreeSet::new(),
-            routes: BTreeMap::new(),
+            routing: KernelRouting::new(domain),
             absent: 0,
             exceptions: Exceptions::default(),
             effects: Effects::default(),
@@ -150,7 +143,7 @@ impl Offload {
 
     /// The routes that the kernel should have: one for each destination, with the next hops in the order of the file. Those
     /// whose interface is down are left out: the kernel would refuse the whole route.
-    async fn wanted(&mut self) -> Result<BTreeMap<(u32, IpNet), Route>, AgentError> {
+    async fn wanted(&mut self) -> Result<Routes, AgentError> {
         let links = self.netlink.interfaces().await?;
         let running: Vec<_> = links.into_iter().filter(|link| link.running).collect();
         let config = &self.options.config;
@@ -167,7 +160,7 @@ impl Offload {
         self.absent = absent;
         self.exceptions = Exceptions::find(&self.netlink, &sets).await?;
         let table = self.table();
-        let mut routes = BTreeMap::new();
+        let mut routes = Routes::new();
         for set in &sets {
             let hop = |route: &PathRoute| match route {
                 PathRoute::Via(via, interface) => Some(NextHop { via: Some(*via), interface: *interface }),
@@ -221,39 +214,23 @@ impl Daemon for Offload {
     /// The kernel removes next hops together with their interfaces. Routes that it has as they should be are left alone.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
-        for key in self.netlink.missing_routes(&self.routes).await? {
-            self.routes.remove(&key);
-        }
+        self.routing.compare(&self.netlink).await?;
         Ok(())
     }
 
     fn is_concerned(&self, change: &RoutingChange) -> bool {
-        match change {
-            RoutingChange::Unknown => true,
-            RoutingChange::Rule(change) => !(change.ours && change.added),
-            change if self.effects.concerns(change) => true,
-            RoutingChange::Route { table, destination, change } => {
-                if *table == self.table() {
-                    return self.routes.contains_key(&(*table, *destination)) && !(change.ours && change.added);
-                }
-                self.exceptions.differ_by(*table, *destination, change.added)
-            }
+        if self.routing.concerns(change) || self.effects.concerns(change) {
+            return true;
         }
+        let RoutingChange::Route { route, added } = change else { return false };
+        route.table() != self.table() && self.exceptions.differ_by(route.table(), route.destination(), *added)
     }
 
     async fn compare(&mut self) -> Result<bool, AgentError> {
-        let there = self.netlink.rules().await?;
-        let is_there =
-            |(family, input): &(Family, String)| there.iter().any(|rule| rule.is_for(&self.rule(*family), input));
-        let kept: BTreeSet<_> = self.rules.iter().filter(|rule| is_there(rule)).cloned().collect();
-        let missing = self.netlink.missing_routes(&self.routes).await?;
-        let lost = self.rules.len() - kept.len() + missing.len();
-        self.rules = kept;
-        for key in &missing {
-            self.routes.remove(key);
-        }
-        kernel::note_lost(&mut self.mended, lost);
-        let differs = lost > 0 || self.exceptions.changed(&self.netlink).await?;
+        let drift = if self.options.dry_run { Drift::default() } else { self.routing.compare(&self.netlink).await? };
+        drift.log();
+        self.mended += drift.lost() as u64;
+        let differs = drift.is_any() || self.exceptions.changed(&self.netlink).await?;
         if !differs {
             note(self.check_effect().await);
         }
@@ -267,29 +244,13 @@ impl Daemon for Offload {
             self.at_work = true;
             return Ok(());
         }
-        for (key, route) in &wanted {
-            if self.routes.get(key) == Some(route) {
-                continue;
-            }
-            // In one step: the kernel has the former next hops or these. What is there after an error is not known.
-            self.routes.remove(key);
-            self.netlink.add_route(route).await?;
-            self.routes.insert(*key, route.clone());
-        }
+        self.routing.install_routes(&self.netlink, &wanted).await.map_err(|refusal| refusal.error)?;
         let families: BTreeSet<_> = wanted.keys().map(|(_, destination)| Family::of(*destination)).collect();
         let inside = &self.options.config.edge.inside;
-        let rules: BTreeSet<_> =
-            families.iter().flat_map(|family| inside.iter().map(|input| (*family, input.clone()))).collect();
-        for (family, input) in rules.difference(&self.rules) {
-            self.netlink.add_rule_for(self.rule(*family), input).await?;
-        }
-        self.rules = rules;
-        let is_wanted = |rule: &Rule| {
-            let input = rule.input.clone().unwrap_or_default();
-            self.rules.contains(&(rule.family, input.clone())) && rule.is_for(&self.rule(rule.family), &input)
-        };
-        kernel::remove_but(&self.netlink, &self.options, is_wanted, &wanted).await?;
-        self.routes = wanted;
+        let of = |family: &Family| inside.iter().map(|input| self.rule(*family).for_input(input)).collect::<Vec<_>>();
+        let rules: BTreeSet<_> = families.iter().flat_map(of).collect();
+        self.routing.install_rules(&self.netlink, rules.iter().cloned()).await?;
+        self.routing.prune(&self.netlink, |rule| rules.contains(rule), |key| wanted.contains_key(key)).await?;
         self.rehash().await?;
         self.at_work = true;
         note(self.check_effect().await);
@@ -297,28 +258,9 @@ impl Daemon for Offload {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        if self.instance.is_to_stop() {
-            return Ok(ControlFlow::Break(()));
-        }
         self.netlink.renew()?;
         self.rehash().await?;
         Ok(ControlFlow::Continue(()))
-    }
-
-    async fn next_event(&self) -> Result<(), AgentError> {
-        tokio::select! {
-            asked = self.instance.asked() => asked,
-            asked = self.teller.asked() => asked,
-        }
-    }
-
-    fn handle_event(&mut self) -> Result<(), AgentError> {
-        self.instance.take();
-        if self.teller.is_asked() {
-            let status = self.read_status()?;
-            self.teller.tell(&status);
-        }
-        Ok(())
     }
 
     fn status(&self) -> String {
@@ -333,8 +275,12 @@ impl Daemon for Offload {
         )
     }
 
+    fn read_status(&mut self) -> Result<String, AgentError> {
+        status::to_json(&self.current_status()?)
+    }
+
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
-        Ok(metrics::page(&self.read_status()?, faults))
+        Ok(metrics::page(&self.current_status()?, faults))
     }
 
     async fn stop(mut self, end: End) -> Result<(), AgentError> {
@@ -377,7 +323,7 @@ impl Offload {
         Ok(())
     }
 
-    fn read_status(&self) -> Result<status::EdgeStatus, AgentError> {
+    fn current_status(&self) -> Result<status::EdgeStatus, AgentError> {
         let failed = |error: String| LinuxError::io("reading the status", std::io::Error::other(error));
         let mut status = status::EdgeStatus::of_config(&self.options.config).map_err(failed)?;
         status.offload = true;

@@ -3,16 +3,13 @@
 use std::{
     collections::BTreeMap,
     fmt, io,
-    io::Read,
     net::{IpAddr, SocketAddr},
-    os::unix::net,
     str::FromStr,
-    sync::{Mutex, PoisonError},
-    time::Duration,
 };
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use sidestep_hostd::control;
 use sidestep_linux::{LinuxError, bpf::balance, netlink::Netlink};
 use sidestep_net::Span;
 use sidestep_policy::BalanceMode;
@@ -21,17 +18,12 @@ use sidestep_policy::{
     flow_hash::FlowKey,
 };
 use sidestep_proto::rounds::PathRounds;
-use tokio::{
-    io::AsyncWriteExt,
-    net::{UnixListener, UnixStream},
-};
 
 use super::{Edge, EdgeConfig, SeedOrigin, hash_doubts::HashDoubt, peer::EdgeAgreement, probes::Probes};
 use crate::{
     AgentError,
     effect::Overridden,
     firewall::RestoredMarks,
-    instance::{address, is_privileged},
     paths::{StaticPath, mapped},
 };
 
@@ -39,8 +31,6 @@ use crate::{
 pub(super) const NAME: &str = "sidestep-edge/status";
 /// TCP's number.
 const TCP: u8 = 6;
-/// How long whoever asks waits for the whole answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The state of an edge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -299,24 +289,14 @@ pub fn edge_status() -> Result<Option<EdgeStatus>, AgentError> {
 
 /// What the daemon of the calling thread's network namespace says that tells its status at the socket `name`.
 pub(super) fn ask<T: DeserializeOwned>(name: &str) -> Result<Option<T>, AgentError> {
-    let failed = |error: io::Error| LinuxError::io("asking the edge daemon for its status", error);
-    let mut stream = match net::UnixStream::connect_addr(&address(name).map_err(failed)?) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-        Err(error) => return Err(failed(error).into()),
-    };
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).map_err(failed)?;
-    if text.is_empty() {
-        return Err(LinuxError::not_answered("asking the edge daemon for its status").into());
-    }
-    serde_json::from_str(&text).map(Some).map_err(|error| failed(error.into()).into())
+    let Some(text) = control::read_status(name)? else { return Ok(None) };
+    let malformed = |error: serde_json::Error| LinuxError::io("reading the daemon's status", io::Error::from(error));
+    Ok(Some(serde_json::from_str(&text).map_err(malformed)?))
 }
 
 impl Edge {
     /// The state now.
-    pub(super) fn read_status(&self) -> Result<EdgeStatus, AgentError> {
+    pub(super) fn current_status(&self) -> Result<EdgeStatus, AgentError> {
         let counts = self.balancer.counts()?;
         let failed = |error: String| LinuxError::io("reading the status", io::Error::other(error));
         let mut status = EdgeStatus::of_config(&self.options.config).map_err(failed)?;
@@ -433,73 +413,15 @@ fn hexadecimal(set: &PathSet) -> String {
     format!("{:016x}", set.version().digest)
 }
 
-/// Answers those who ask for the status.
-pub(super) struct Teller {
-    listener: UnixListener,
-    came: Mutex<Option<UnixStream>>,
-}
-
-impl Teller {
-    /// Listens at the socket of this name.
-    pub(super) fn open(name: &str) -> Result<Self, AgentError> {
-        let failed = |error: io::Error| LinuxError::io("listening for those who ask for the status", error);
-        let listener = net::UnixListener::bind_addr(&address(name).map_err(failed)?).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        Ok(Teller { listener: UnixListener::from_std(listener).map_err(failed)?, came: Mutex::default() })
-    }
-
-    /// Waits until somebody asks.
-    pub(super) async fn asked(&self) -> Result<(), AgentError> {
-        let failed = |error| LinuxError::io("accepting a request for the status", error);
-        let (stream, _) = self.listener.accept().await.map_err(failed)?;
-        *self.came.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
-        Ok(())
-    }
-
-    pub(super) fn is_asked(&mut self) -> bool {
-        self.came.get_mut().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
-    /// Answers the superuser, and the daemon's own user; others get nothing.
-    pub(super) fn tell(&mut self, status: &impl Serialize) {
-        let came = self.came.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(stream) = came else { return };
-        if !is_privileged(&stream) {
-            return;
-        }
-        match serde_json::to_vec(status) {
-            Ok(text) => send(stream, text),
-            Err(error) => tracing::debug!(%error, "telling the status"),
-        }
-    }
-}
-
-/// Sends an answer besides the daemon's work: it may be larger than the socket's buffer. Who does not read harms nobody.
-fn send(mut stream: UnixStream, text: Vec<u8>) {
-    tokio::spawn(async move {
-        match tokio::time::timeout(PATIENCE, stream.write_all(&text)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "telling the status"),
-            Err(_) => tracing::debug!("whoever asked for the status does not read it"),
-        }
-    });
+/// A status as peers read it.
+pub(super) fn to_json(status: &impl Serialize) -> Result<String, AgentError> {
+    let failed = |error: serde_json::Error| LinuxError::io("writing the status", io::Error::from(error));
+    Ok(serde_json::to_string(status).map_err(failed)?)
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
-
     use super::*;
-
-    #[tokio::test]
-    async fn an_answer_larger_than_a_sockets_buffer_arrives_whole() {
-        let (here, mut there) = UnixStream::pair().unwrap();
-        let text: Vec<u8> = (0..4 << 20).map(|n: u32| n as u8).collect();
-        send(here, text.clone());
-        let mut told = Vec::new();
-        there.read_to_end(&mut told).await.unwrap();
-        assert!(told == text, "{} bytes", told.len());
-    }
 
     #[test]
     fn a_flow_is_on_the_same_path_in_both_directions_and_at_both_edges() {

@@ -1,8 +1,7 @@
 //! Removes what an agent made in the kernel, whether or not it is still at work.
 
-use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
-use ipnet::IpNet;
 use sidestep_linux::{
     bpf::host::{HostConfig as ProgramConfig, HostProgram, Pins},
     netlink::Netlink,
@@ -10,7 +9,7 @@ use sidestep_linux::{
 };
 
 use super::{Host, replies};
-use crate::{AgentError, paths::tables};
+use crate::{AgentError, paths::tables, routing::Domain};
 
 impl Host {
     /// Removes all that the daemon made; connections get the marks back that they had.
@@ -83,12 +82,9 @@ pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {
     if ended { Ok(true) } else { Err(AgentError::DoesNotEnd { state: state() }) }
 }
 
-/// Our routes in these tables, whoever installed them.
-pub(super) async fn routes_in(
-    netlink: &Netlink,
-    tables: &RangeInclusive<u32>,
-) -> Result<BTreeSet<(u32, IpNet)>, AgentError> {
-    Ok(netlink.own_routes().await?.into_iter().filter(|(table, _)| tables.contains(table)).collect())
+/// Where an agent with these numbers has its rules and routes.
+pub(super) fn domain(table_base: u32, priority: u32) -> Domain {
+    Domain::tables(tables(table_base), priority..=priority)
 }
 
 /// Removes all rules, routes and draws of an agent of this configuration; in a dry run it has made none.
@@ -97,10 +93,6 @@ pub(super) async fn remove_routing(netlink: &Netlink, config: &ProgramConfig) ->
         return Ok(());
     }
     replies::remove(config);
-    let tables = tables(config.table_base);
-    netlink.delete_rules(tables.clone(), config.priority).await?;
-    for (table, destination) in routes_in(netlink, &tables).await? {
-        netlink.delete_route(table, destination).await?;
-    }
+    domain(config.table_base, config.priority).clear(netlink).await?;
     Ok(())
 }

@@ -107,5 +107,5 @@ impl HostConfig {
 }
 
 fn address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
-    sidestep_metrics::read_address(&String::deserialize(input)?).map(Some).map_err(de::Error::custom)
+    sidestep_hostd::read_address(&String::deserialize(input)?).map(Some).map_err(de::Error::custom)
 }

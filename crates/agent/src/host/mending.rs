@@ -9,13 +9,14 @@
 use std::{net::IpAddr, time::Instant};
 
 use ipnet::IpNet;
-use sidestep_linux::netlink::{Family, MarkRule, RoutingChange};
+use sidestep_linux::netlink::{Family, LOCAL, MarkRule, RouteRule, RoutingChange};
 
 use super::Host;
 use crate::{
     AgentError,
     effect::note,
     paths::{self, MarkBits, tables},
+    routing::Drift,
 };
 
 /// How many rules and routes were put back since the daemon began.
@@ -26,19 +27,15 @@ pub(super) struct Mended {
 }
 
 impl Host {
-    /// Whether a change of rules or routes may be one that matters to us. Those that we made do not.
+    /// Whether a change of rules or routes may be one that matters to us. The echo of what is wanted does not.
     pub(super) fn is_concerned(&self, change: &RoutingChange) -> bool {
-        match change {
-            RoutingChange::Unknown => true,
-            RoutingChange::Rule(change) => !(change.ours && change.added),
-            change if self.effects.concerns(change) => true,
-            RoutingChange::Route { table, destination, change } => {
-                if tables(self.options.table_base).contains(table) {
-                    return self.routes.contains_key(&(*table, *destination)) && !(change.ours && change.added);
-                }
-                self.leads_to_a_first_hop(destination) || self.exceptions.differ_by(*table, *destination, change.added)
-            }
+        if self.routing.concerns(change) || self.effects.concerns(change) {
+            return true;
         }
+        let RoutingChange::Route { route, added } = change else { return false };
+        !tables(self.options.table_base).contains(&route.table())
+            && (self.leads_to_a_first_hop(&route.destination())
+                || self.exceptions.differ_by(route.table(), route.destination(), *added))
     }
 
     fn leads_to_a_first_hop(&self, destination: &IpNet) -> bool {
@@ -49,21 +46,16 @@ impl Host {
     /// begins with another hop than before.
     pub(super) async fn compare(&mut self) -> Result<bool, AgentError> {
         self.watch_marks().await?;
-        let lost = if self.options.dry_run { Mended::default() } else { self.forget_lost().await? };
-        if lost != Mended::default() {
-            self.reroutes = true;
-            self.mended.rules += lost.rules;
-            self.mended.routes += lost.routes;
+        let drift = if self.options.dry_run { Drift::default() } else { self.routing.compare(&self.netlink).await? };
+        drift.log();
+        self.reroutes |= drift.is_any();
+        if drift.lost() > 0 {
+            self.mended.rules += drift.rules as u32;
+            self.mended.routes += drift.routes as u32;
             self.program.configure(&self.program_config()?)?;
-            tracing::warn!(
-                rules = lost.rules,
-                routes = lost.routes,
-                "somebody removed rules or routes of ours, which are put back; if it was systemd-networkd, set \
-                 ManageForeignRoutingPolicyRules=no and ManageForeignRoutes=no in networkd.conf"
-            );
             self.note_drift(true)?;
         }
-        let differs = lost != Mended::default()
+        let differs = drift.is_any()
             || paths::first_hops(&self.netlink, &self.firsts).await? != self.hops
             || self.exceptions.changed(&self.netlink).await?;
         if !differs {
@@ -87,27 +79,15 @@ impl Host {
         Ok(self.program.configure(&self.program_config()?)?)
     }
 
-    async fn forget_lost(&mut self) -> Result<Mended, AgentError> {
-        let there = self.netlink.rules().await?;
-        let before = self.rules.len();
-        let expected = self.rules.iter().map(|(family, slot)| self.rule(*family, *slot));
-        let present: Vec<_> = expected.map(|rule| there.iter().any(|other| other.is(&rule))).collect();
-        let mut present = present.into_iter();
-        self.rules.retain(|_| present.next().unwrap_or(false));
-        let missing = self.netlink.missing_routes(&self.routes).await?;
-        for key in &missing {
-            self.routes.remove(key);
-        }
-        let lost = Mended { rules: (before - self.rules.len()) as u32, routes: missing.len() as u32 };
-        // One that leads elsewhere now goes if it is no longer wanted.
-        self.leftover_routes.extend(missing);
-        Ok(lost)
-    }
-
     /// The rule for the mark slot of this number.
-    pub(super) fn rule(&self, family: Family, slot: u32) -> MarkRule {
+    pub(super) fn rule(&self, family: Family, slot: u32) -> RouteRule {
         let MarkBits { mask, shift } = self.mark;
         let table = self.options.table_base + slot;
-        MarkRule { family, mark: slot << shift, mask, table, priority: self.options.priority }
+        MarkRule { family, mark: slot << shift, mask, table, priority: self.options.priority }.for_input(LOCAL)
+    }
+
+    /// The rules for all mark slots.
+    pub(super) fn rules_of(&self, family: Family) -> impl Iterator<Item = RouteRule> {
+        (1..=self.mark.slots()).map(move |slot| self.rule(family, slot))
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
+use sidestep_hostd::{Labels, Metric, Page};
 use sidestep_linux::bpf::host::{ControllerState, HostCounters, MapUse, ProgramRuns};
-use sidestep_metrics::{Labels, Metric, Page};
 use sidestep_net::Span;
 
 use super::{

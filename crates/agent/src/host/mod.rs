@@ -35,14 +35,14 @@ use std::{
 
 use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
+use sidestep_hostd::{Listeners, Page, Scrapes};
 use sidestep_linux::{
     bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats, SourcesByPath},
     claim::Claim,
     monotonic_now,
-    netlink::{Family, Netlink, NextHop, Route, RoutingChange},
+    netlink::{Family, Netlink, NextHop, RoutingChange},
     netns::NetNsId,
 };
-use sidestep_metrics::{Page, Scrapes};
 use sidestep_net::Time;
 use sidestep_policy::AgentKnobs;
 use sidestep_policy::{REWEIGHING, raw};
@@ -51,7 +51,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 pub(crate) use self::init::speed;
 use self::{
     attachment::Attachment,
-    cleanup::{remove_routing, routes_in},
+    cleanup::{domain, remove_routing},
     drift::Drift,
     events::Recorder,
     liveness::Liveness,
@@ -85,8 +85,9 @@ use crate::{
     effect::{Effects, note},
     paths::{
         ConfigError, DestinationPaths, Exceptions, Interfaces, MarkBits, Slots, check_reserved, check_tables,
-        follow_the_network, tables,
+        follow_the_network,
     },
+    routing::KernelRouting,
 };
 
 /// What the host daemon needs to know.
@@ -133,7 +134,8 @@ pub async fn run_host(
 ) -> Result<(), AgentError> {
     let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
     let host = Host::start(options).await?;
-    daemon::run(host, Inputs { configs, scrapes }, ready, shutdown).await
+    let listeners = Listeners { scrapes, control: None };
+    daemon::run(host, Inputs { configs, listeners }, ready, shutdown).await
 }
 
 /// The daemon's hold on the kernel.
@@ -165,9 +167,8 @@ struct Host {
     measured: Measured,
     /// While we have the kernel count runs of programs.
     run_stats: Option<RunStats>,
-    /// The slots that have rules.
-    rules: BTreeSet<(Family, u32)>,
-    routes: BTreeMap<(u32, IpNet), Route>,
+    /// The rules and routes of paths.
+    routing: KernelRouting,
     /// The table that draws paths of SYN-ACKs.
     replies: Replies,
     /// The first segments of all paths, and the next hops to those that the kernel has a route to.
@@ -196,10 +197,6 @@ struct Host {
     withdrawn: Withdrawn,
     /// How many paths connections from each address may use.
     reach: Vec<Reach>,
-    /// Routes of ours that the kernel may not have: it refused them, or they vanished with their interface.
-    leftover_routes: BTreeSet<(u32, IpNet)>,
-    /// Routes in our tables that an earlier daemon left, until it is known whether they are wanted.
-    inherited_routes: BTreeSet<(u32, IpNet)>,
     /// Destinations in the program's map that an earlier daemon left, until it is known whether they are wanted.
     inherited_destinations: BTreeSet<IpNet>,
     /// The slot of each path as the program's map has it.
@@ -252,8 +249,7 @@ impl Host {
             shadowed: BTreeSet::new(),
             measured: Measured::default(),
             run_stats: run_stats(&options.config),
-            rules: BTreeSet::new(),
-            routes: BTreeMap::new(),
+            routing: KernelRouting::new(domain(options.table_base, options.priority)),
             replies: Replies::default(),
             firsts: BTreeSet::new(),
             hops: BTreeMap::new(),
@@ -269,8 +265,6 @@ impl Host {
             trials: Trials::default(),
             withdrawn: Withdrawn::default(),
             reach: Vec::new(),
-            leftover_routes: BTreeSet::new(),
-            inherited_routes: BTreeSet::new(),
             inherited_destinations: slots.keys().copied().collect(),
             slots,
             adopted: false,
@@ -310,8 +304,9 @@ impl Host {
         self.check_marks().await?;
         self.program.configure(&config)?;
         if !self.options.dry_run {
-            self.inherited_routes = routes_in(&self.netlink, &tables(self.options.table_base)).await?;
-            self.inherited |= !self.inherited_routes.is_empty();
+            let rules: Vec<_> = Family::ALL.iter().flat_map(|family| self.rules_of(*family)).collect();
+            self.routing.inherit(&self.netlink, rules).await?;
+            self.inherited |= self.routing.has_inherited();
             check_tables(&self.netlink, self.options.table_base, self.inherited).await?;
         }
         Ok(())
@@ -423,7 +418,7 @@ impl Daemon for Host {
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
         self.own = self.options.config.resolve_present(&interfaces(&self.netlink, &self.options.config).await?);
-        self.leftover_routes.extend(std::mem::take(&mut self.routes).into_keys());
+        self.routing.forget_routes();
         self.reroutes = true;
         Ok(())
     }

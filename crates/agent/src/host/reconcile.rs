@@ -6,13 +6,14 @@ use std::{
 };
 
 use ipnet::IpNet;
-use sidestep_linux::netlink::{Family, NextHop, Route};
+use sidestep_linux::netlink::{Family, NextHop};
 use sidestep_policy::raw::MAX_PATHS;
 
 use super::{Host, events::SetRecord, quality::Sockets};
 use crate::{
     AgentError,
     paths::{self, DestinationPaths, Exceptions, HostPath, Placement, Room},
+    routing::{Refusal, Routes},
 };
 
 /// The note on a destination that the file and the controller have paths to.
@@ -117,16 +118,13 @@ impl Host {
         self.name_sources(placed, hops).await?;
         self.write_paths(placed)?;
         self.draw_replies(placed);
-        let awaits = self.awaits_controller();
-        let stays = |(_, net): &(u32, IpNet)| awaits && placed.iter().all(|set| set.destination != *net);
-        let inherited = self.inherited_routes.iter().filter(|key| !stays(key));
-        let known = self.routes.keys().chain(&self.leftover_routes).chain(inherited);
-        for (table, destination) in known.filter(|key| !wanted.contains_key(key)) {
-            self.netlink.delete_route(*table, *destination).await?;
+        if self.options.dry_run {
+            return Ok(());
         }
-        self.leftover_routes.clear();
-        self.inherited_routes.retain(stays);
-        self.routes = wanted;
+        let awaits = self.awaits_controller();
+        self.routing.disinherit(|(_, net)| !awaits || placed.iter().any(|set| set.destination == *net));
+        // A rule to a table without routes changes nothing, and its slot may be used again.
+        self.routing.prune(&self.netlink, |_| true, |key| wanted.contains_key(key)).await?;
         Ok(())
     }
 
@@ -216,23 +214,19 @@ impl Host {
         &mut self,
         sets: &mut [DestinationPaths],
         hops: &BTreeMap<Ipv6Addr, NextHop>,
-    ) -> Result<(BTreeMap<(u32, IpNet), Route>, BTreeSet<(IpNet, u32)>), AgentError> {
+    ) -> Result<(Routes, BTreeSet<(IpNet, u32)>), AgentError> {
         let table_base = self.options.table_base;
         let mut refused = BTreeSet::new();
         if self.options.dry_run {
-            return Ok((BTreeMap::new(), refused));
+            return Ok((Routes::new(), refused));
         }
         loop {
             let wanted = paths::routes(sets, table_base, hops);
-            let mut failed = None;
-            for (key, route) in wanted.iter().filter(|(key, route)| self.routes.get(key) != Some(*route)) {
-                self.leftover_routes.insert(*key);
-                if let Err(error) = self.netlink.add_route(route).await {
-                    failed = Some((*key, error));
-                    break;
-                }
-            }
-            let Some(((table, destination), error)) = failed else { return Ok((wanted, refused)) };
+            let Err(Refusal { key: (table, destination), error }) =
+                self.routing.install_routes(&self.netlink, &wanted).await
+            else {
+                return Ok((wanted, refused));
+            };
             let set = sets.iter_mut().find(|set| set.destination == destination);
             let leaves = |path: &HostPath| table_base + path.slot == table;
             let path = set.and_then(|set| Some(set.paths.remove(set.paths.iter().position(leaves)?)));
@@ -266,15 +260,8 @@ impl Host {
         if self.options.dry_run {
             return Ok(());
         }
-        for set in sets {
-            let family = Family::of(set.destination);
-            for slot in set.paths.iter().map(|path| path.slot) {
-                if !self.rules.contains(&(family, slot)) {
-                    self.netlink.add_rule(self.rule(family, slot)).await?;
-                    self.rules.insert((family, slot));
-                }
-            }
-        }
-        Ok(())
+        let slots = sets.iter().flat_map(|set| set.paths.iter().map(|path| (Family::of(set.destination), path.slot)));
+        let wanted: BTreeSet<_> = slots.map(|(family, slot)| self.rule(family, slot)).collect();
+        Ok(self.routing.install_rules(&self.netlink, wanted).await?)
     }
 }

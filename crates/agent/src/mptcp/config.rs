@@ -163,7 +163,7 @@ const MOST_RULES: usize = 1_024;
 const MOST_CONNECTIONS: u32 = 1 << 20;
 
 fn address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
-    sidestep_metrics::read_address(&String::deserialize(input)?).map(Some).map_err(de::Error::custom)
+    sidestep_hostd::read_address(&String::deserialize(input)?).map(Some).map_err(de::Error::custom)
 }
 
 impl Default for PortsConfig {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sidestep_hostd::{Metric, Page};
 use sidestep_linux::mptcp::RefusalKind;
-use sidestep_metrics::{Metric, Page};
 
 use super::{manager::Manager, tally::Limit};
 

@@ -5,7 +5,6 @@
 mod addresses;
 mod config;
 mod connection;
-mod control;
 mod host;
 mod manager;
 mod metrics;
@@ -14,13 +13,12 @@ mod state;
 mod status;
 mod tally;
 
-use std::{
-    ops::ControlFlow,
-    path::PathBuf,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{ops::ControlFlow, path::PathBuf, time::Duration};
 
+use sidestep_hostd::{
+    ControlSocket, Listeners, Page, Scrapes,
+    control::{self, Protocol, Request},
+};
 use sidestep_linux::{
     LinuxError,
     mptcp::{EventSocket, Heard, ManagerSetting, SubflowRequests, port_range, tcp_ends},
@@ -28,9 +26,7 @@ use sidestep_linux::{
     netns::NetNsId,
     sock_diag::SockDiag,
 };
-use sidestep_metrics::{Page, Scrapes};
 use tokio::{
-    net::UnixStream,
     sync::mpsc::UnboundedReceiver,
     time::{Instant, sleep_until},
 };
@@ -46,7 +42,6 @@ pub use self::{
     status::{ConnectionStatus, MptcpPmStatus},
 };
 use self::{
-    control::{Control, Request},
     host::HostNetwork,
     manager::{Command, Manager},
     state::{State, StateFile},
@@ -85,14 +80,15 @@ pub async fn run_mptcp_pm(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let listen = options.config.metrics.listen;
-    let path_manager = PathManager::start(options).await?;
-    let scrapes = Scrapes::listen_if(listen).await?;
-    daemon::run(path_manager, Inputs { configs, scrapes }, ready, shutdown).await
+    let control = Some(ControlSocket::claim(NAME, "mptcp-pm", Protocol::Byte).await?);
+    let path_manager = PathManager::start(options)?;
+    let listeners = Listeners { scrapes: Scrapes::listen_if(listen).await?, control };
+    daemon::run(path_manager, Inputs { configs, listeners }, ready, shutdown).await
 }
 
 /// The status of the path manager of the calling thread's network namespace; `None` if there is none.
 pub async fn mptcp_pm_status() -> Result<Option<MptcpPmStatus>, AgentError> {
-    let Some(text) = control::ask(Request::Status).await? else { return Ok(None) };
+    let Some(text) = control::ask(NAME, Request::Status).await? else { return Ok(None) };
     let malformed =
         |error: serde_json::Error| LinuxError::io("reading the path manager's status", std::io::Error::from(error));
     Ok(Some(serde_json::from_str(&text).map_err(malformed)?))
@@ -101,7 +97,7 @@ pub async fn mptcp_pm_status() -> Result<Option<MptcpPmStatus>, AgentError> {
 /// Ends the path manager of the calling thread's network namespace, and puts back the sysctl that it, or a killed one, has
 /// set. Returns whether there was anything.
 pub async fn stop_mptcp_pm(state: Option<PathBuf>) -> Result<bool, AgentError> {
-    let stopped = control::ask(Request::Stop).await?.is_some();
+    let stopped = control::stop(NAME, Protocol::Byte).await?;
     let Some(directory) = state.filter(|directory| directory.exists()) else { return Ok(stopped) };
     let (file, left) = open_state(&directory, NetNsId::current()?.cookie)?;
     let put_back = left.setting_before();
@@ -116,15 +112,10 @@ pub async fn stop_mptcp_pm(state: Option<PathBuf>) -> Result<bool, AgentError> {
 struct PathManager {
     options: MptcpPmOptions,
     manager: Manager,
-    control: Control,
     events: EventSocket,
     requests: SubflowRequests,
     host: HostNetwork,
     diag: SockDiag,
-    /// A request that has come and is not answered.
-    came: Mutex<Option<(Request, UnixStream)>>,
-    /// Who asked for the end; they see our end as that of this connection.
-    asked: Option<UnixStream>,
     next_list: Instant,
     list_took: Duration,
     setting: ManagerSetting,
@@ -137,6 +128,8 @@ struct PathManager {
     log_after: Instant,
 }
 
+/// The socket's name.
+const NAME: &str = "sidestep-mptcp-pm";
 /// Events that are read, and commands that are given, before others have their turn.
 const BATCH: usize = 128;
 /// Lists take at most one part in so many of the time, however many connections there are.
@@ -145,12 +138,11 @@ const SHARE: u32 = 20;
 const LOG: Duration = Duration::from_secs(60);
 
 impl PathManager {
-    async fn start(options: MptcpPmOptions) -> Result<Self, AgentError> {
+    fn start(options: MptcpPmOptions) -> Result<Self, AgentError> {
         let setting = ManagerSetting::current()?;
         if !ManagerSetting::is_mptcp_enabled() {
             tracing::warn!("MPTCP is switched off here: `sysctl -w net.mptcp.enabled=1`");
         }
-        let control = Control::claim().await?;
         let namespace = NetNsId::current()?.cookie;
         let opened = options.state.as_deref().map(|directory| open_state(directory, namespace)).transpose()?;
         let (state, left) = opened.map_or((None, State::default()), |(file, left)| (Some(file), left));
@@ -161,13 +153,10 @@ impl PathManager {
         }
         Ok(PathManager {
             manager,
-            control,
             events: EventSocket::open(options.config.watch.event_buffer.get() as usize)?,
             requests: SubflowRequests::open()?,
             host: HostNetwork::open()?,
             diag: SockDiag::open()?,
-            came: Mutex::default(),
-            asked: None,
             next_list: Instant::now(),
             list_took: Duration::ZERO,
             before: left.setting_before(),
@@ -344,10 +333,6 @@ impl Daemon for PathManager {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        if self.asked.is_some() {
-            tracing::info!("asked to stop");
-            return Ok(ControlFlow::Break(()));
-        }
         self.log_limits();
         if !self.options.dry_run {
             self.write_state()?;
@@ -370,19 +355,11 @@ impl Daemon for PathManager {
         tokio::select! {
             ready = self.events.readable() => ready?,
             () = pause => {}
-            request = self.control.next() => {
-                *self.came.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
-            }
         }
         Ok(())
     }
 
     fn handle_event(&mut self) -> Result<(), AgentError> {
-        match self.came.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            Some((Request::Status, stream)) => control::answer(stream, self.status_text()),
-            Some((Request::Stop, stream)) => self.asked = Some(stream),
-            None => {}
-        }
         self.turn()
     }
 
@@ -391,6 +368,10 @@ impl Daemon for PathManager {
         let (connections, limited) = self.manager.counts();
         let limited = if limited == 0 { String::new() } else { format!("; {limited} at a limit") };
         format!("{connections} connections with {} subflows{limited}", self.manager.subflows())
+    }
+
+    fn read_status(&mut self) -> Result<String, AgentError> {
+        Ok(self.status_text())
     }
 
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {

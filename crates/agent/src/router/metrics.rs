@@ -1,6 +1,6 @@
 //! What the router daemon exports to Prometheus.
 
-use sidestep_metrics::{Labels, Metric, Page};
+use sidestep_hostd::{Labels, Metric, Page};
 
 use super::{links::LinkReading, sids::SidCounts};
 

@@ -14,8 +14,14 @@ use std::{
 };
 
 use sidestep_api::{BindingUpdate, Connection, Latest, UsageReport, Watcher, watch_bindings};
-use sidestep_linux::{bpf::ecn::EcnDecap, netlink::Netlink};
-use sidestep_metrics::{Page, Scrapes};
+use sidestep_hostd::{
+    ControlSocket, Listeners, Page, Scrapes,
+    control::{self, Protocol, Request},
+};
+use sidestep_linux::{
+    bpf::ecn::EcnDecap,
+    netlink::{Netlink, RoutingChange},
+};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::metrics::ROUTER_METRICS;
@@ -28,11 +34,12 @@ use self::{
 use crate::{
     AgentError,
     daemon::{self, Daemon, End, Inputs, Shutdown},
-    instance::{self, Instance},
 };
 
 /// The name by which the router daemon of a network namespace is known.
 const NAME: &str = "sidestep-router";
+/// Each connection there asks for the end.
+const PROTOCOL: Protocol = Protocol::Always(Request::Stop);
 
 /// What the router daemon needs to know.
 #[derive(Clone, Debug)]
@@ -64,16 +71,17 @@ pub async fn run_router(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let metrics = options.metrics;
+    let control = Some(ControlSocket::claim(NAME, "router", PROTOCOL).await?);
     let router = Router::start(options).await?;
-    let scrapes = Scrapes::listen_if(metrics).await?;
-    daemon::run(router, Inputs { configs: looks, scrapes }, ready, shutdown).await
+    let listeners = Listeners { scrapes: Scrapes::listen_if(metrics).await?, control };
+    daemon::run(router, Inputs { configs: looks, listeners }, ready, shutdown).await
 }
 
 /// Ends the router daemon of the calling thread's network namespace, and removes what it or one before it left.
 ///
 /// Returns whether there was anything.
 pub async fn stop_router() -> Result<bool, AgentError> {
-    let stopped = instance::stop(NAME).await?;
+    let stopped = control::stop(NAME, PROTOCOL).await?;
     let netlink = Netlink::open()?;
     let removed = remove_sids(&netlink).await?;
     let programs = netlink.interfaces().await?.iter().filter(|interface| EcnDecap::remove(interface)).count();
@@ -83,8 +91,6 @@ pub async fn stop_router() -> Result<bool, AgentError> {
 /// The daemon's hold on the kernel, and its connection to the controller.
 struct Router {
     options: RouterOptions,
-    /// Says that this is the namespace's only router daemon, and takes requests to stop.
-    instance: Instance,
     netlink: Netlink,
     reports: Reports,
     sids: Sids,
@@ -96,7 +102,6 @@ struct Router {
 impl Router {
     async fn start(options: RouterOptions) -> Result<Self, AgentError> {
         Ok(Router {
-            instance: Instance::claim(NAME, "router").await?,
             netlink: Netlink::open()?,
             reports: Reports::new(&options.controller)?,
             sids: Sids::open()?,
@@ -123,10 +128,11 @@ impl Daemon for Router {
     type Update = BindingUpdate;
     type Config = ();
 
-    /// How often the kernel is compared with what it should have, and link counters are reported.
+    /// How often link counters are reported, and SIDs that the kernel has refused are tried again.
     const INTERVAL: Duration = Duration::from_secs(1);
     /// A link that goes down or up is reported at once.
     const SETTLE: Duration = Duration::ZERO;
+    const AUDITS: bool = true;
 
     async fn follow(&self) -> Result<Option<Watcher<BindingUpdate>>, AgentError> {
         Ok(Some(watch_bindings(&self.options.controller, &self.options.node, false).await?))
@@ -156,30 +162,26 @@ impl Daemon for Router {
         self.report().await
     }
 
+    fn is_concerned(&self, change: &RoutingChange) -> bool {
+        self.sids.concerns(change)
+    }
+
+    async fn compare(&mut self) -> Result<bool, AgentError> {
+        self.sids.compare(&self.netlink).await
+    }
+
     async fn reconcile(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
         self.sids.reconcile(&self.netlink).await
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        if self.instance.is_to_stop() {
-            tracing::info!("asked to stop");
-            return Ok(ControlFlow::Break(()));
-        }
         self.netlink.renew()?;
         self.report().await?;
-        // Also what nobody asked for may have changed: others flush routes.
-        self.sids.reconcile(&self.netlink).await?;
+        if self.sids.has_refused() {
+            self.sids.reconcile(&self.netlink).await?;
+        }
         Ok(ControlFlow::Continue(()))
-    }
-
-    async fn next_event(&self) -> Result<(), AgentError> {
-        self.instance.asked().await
-    }
-
-    fn handle_event(&mut self) -> Result<(), AgentError> {
-        self.instance.take();
-        Ok(())
     }
 
     fn status(&self) -> String {

@@ -10,15 +10,20 @@ use std::{
 use sidestep_api::Binding;
 use sidestep_linux::{
     LinuxError,
-    netlink::{BindingSids, BoundSid, LOOPBACK, MAIN_TABLE, Netlink, Route, SidAction, Target},
+    netlink::{BindingSids, BoundSid, LOOPBACK, MAIN_TABLE, Netlink, Route, RoutingChange, SidAction, Target},
 };
 use sidestep_net::srv6;
 
-use crate::AgentError;
+use crate::{
+    AgentError,
+    routing::{Domain, KernelRouting, Refusal, RouteKey, Routes},
+};
 
 /// The binding SIDs of this router, as they should be and as they are.
 pub(super) struct Sids {
     kernel: BindingSids,
+    /// Their routes.
+    routing: KernelRouting,
     /// What the controller named last; `None` before it has answered, when all that is there stays.
     wanted: Option<BTreeMap<Ipv6Addr, BoundSid>>,
     /// What the kernel took, and should still have.
@@ -45,6 +50,7 @@ impl Sids {
     pub(super) fn open() -> Result<Self, AgentError> {
         Ok(Sids {
             kernel: BindingSids::open()?,
+            routing: KernelRouting::new(domain()),
             wanted: None,
             installed: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -80,39 +86,55 @@ impl Sids {
         })
     }
 
+    /// Whether a change of routes may be one of a SID. The echo of what is wanted is none.
+    pub(super) fn concerns(&self, change: &RoutingChange) -> bool {
+        self.routing.concerns(change)
+    }
+
+    /// Compares the kernel with what it should have; returns whether anything has to be put back or removed.
+    pub(super) async fn compare(&mut self, netlink: &Netlink) -> Result<bool, AgentError> {
+        let drift = self.routing.compare(netlink).await?;
+        self.put_back += drift.routes as u64;
+        if drift.routes > 0 {
+            tracing::warn!(sids = drift.routes, "somebody else removed or changed SIDs; they are put back");
+        }
+        Ok(drift.is_any())
+    }
+
+    /// Whether the kernel has refused any, so that it is to be asked again.
+    pub(super) fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
     /// Makes the kernel have what is wanted. What it refuses is noted and tried again with the next call; the others are
     /// not affected.
     ///
     /// An error says that the kernel cannot be asked, or that the machine lacks what every SID needs.
     pub(super) async fn reconcile(&mut self, netlink: &Netlink) -> Result<(), AgentError> {
         self.kernel.renew()?;
-        let present = ours(&self.kernel).await?;
-        // Before the controller has answered, what was found is to stay.
-        let wanted = self.wanted.clone().unwrap_or_else(|| {
-            let mut found = self.installed.clone();
-            found.extend(present.clone());
-            found
-        });
+        let wanted = match &self.wanted {
+            Some(wanted) => wanted.clone(),
+            // Before the controller has answered, what was found is to stay.
+            None => {
+                let mut found = self.installed.clone();
+                found.extend(ours(&self.kernel).await?);
+                found
+            }
+        };
+        self.routing.expect_routes(wanted.iter().map(|(sid, bound)| route(*sid, bound)));
+        self.compare(netlink).await?;
         let mut result = Ok(());
         for (sid, bound) in &wanted {
-            if present.get(sid) == Some(bound) {
-                self.installed.insert(*sid, bound.clone());
-                self.refused.remove(sid);
-                continue;
-            }
-            let drifted = self.installed.get(sid) == Some(bound);
-            match netlink.add_route(&route(*sid, bound)).await {
+            let route = route(*sid, bound);
+            let place = (route.table, route.destination);
+            match self.routing.install_routes(netlink, &Routes::from([(place, route)])).await {
                 Ok(()) => {
-                    self.put_back += u64::from(drifted);
-                    if drifted {
-                        tracing::warn!(%sid, "somebody else removed or changed this SID; it is put back");
-                    }
                     if self.refused.remove(sid).is_some() {
                         tracing::info!(%sid, "the kernel takes this SID now");
                     }
                     self.installed.insert(*sid, bound.clone());
                 }
-                Err(error) => {
+                Err(Refusal { error, .. }) => {
                     self.installed.remove(sid);
                     self.refuse(*sid, &error);
                     if error.is_environment() {
@@ -121,14 +143,16 @@ impl Sids {
                 }
             }
         }
-        // Old ones last: whoever still uses one loses nothing before its successor is there.
-        for sid in present.keys().filter(|sid| !wanted.contains_key(sid)) {
-            if let Err(error) = netlink.delete_route(MAIN_TABLE, IpAddr::from(*sid).into()).await {
-                tracing::warn!(%error, "a SID that is not wanted stays for now");
-            }
-        }
         self.installed.retain(|sid, bound| wanted.get(sid) == Some(bound));
         self.refused.retain(|sid, _| wanted.contains_key(sid));
+        // Old ones last: whoever still uses one loses nothing before its successor is there.
+        let is_wanted = |(_, destination): &RouteKey| match destination.addr() {
+            IpAddr::V6(sid) => wanted.contains_key(&sid),
+            IpAddr::V4(_) => false,
+        };
+        if let Err(error) = self.routing.prune(netlink, |_| true, is_wanted).await {
+            tracing::warn!(%error, "a SID that is not wanted stays for now");
+        }
         result
     }
 
@@ -145,11 +169,15 @@ impl Sids {
 
 /// Removes all binding SIDs of ours, whichever daemon installed them; returns how many there were.
 pub(super) async fn remove_sids(netlink: &Netlink) -> Result<usize, AgentError> {
-    let present = ours(&BindingSids::open()?).await?;
-    for sid in present.keys() {
-        netlink.delete_route(MAIN_TABLE, IpAddr::from(*sid).into()).await?;
-    }
-    Ok(present.len())
+    Ok(domain().clear(netlink).await?)
+}
+
+/// The routes of binding SIDs, which nothing else of ours in the main table is.
+fn domain() -> Domain {
+    Domain::within_main(|destination| match destination.addr() {
+        IpAddr::V6(sid) => destination.prefix_len() == 128 && srv6::is_binding_sid(sid),
+        IpAddr::V4(_) => false,
+    })
 }
 
 /// Those that the kernel has.

@@ -4,6 +4,7 @@
 mod daemon;
 mod gro;
 mod kinds;
+mod mending;
 mod missing;
 mod net;
 mod offload;

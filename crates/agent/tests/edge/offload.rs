@@ -23,7 +23,7 @@ use crate::{
 const SEED: &str = "/proc/sys/net/ipv4/fib_multipath_hash_seed";
 
 /// Whether the test can run: as root, on a kernel that has the setting.
-fn has_seed() -> bool {
+pub fn has_seed() -> bool {
     let has = root_or_skip("multipath routes of the kernel");
     if has && !fs::exists(SEED).unwrap() {
         println!("skipped: this kernel has no {SEED}");

@@ -9,6 +9,7 @@ mod follow;
 mod health;
 mod kinds;
 mod long;
+mod mending;
 mod net;
 mod passing;
 

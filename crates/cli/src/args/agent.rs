@@ -182,7 +182,7 @@ pub struct AgentRun {
     #[arg(long)]
     pub dry_run: bool,
     /// Let Prometheus read metrics at this address [default: that of the file, or nowhere]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_hostd::read_address)]
     pub metrics: Option<SocketAddr>,
     /// Have the kernel count runs of BPF programs and take their time; of all of the machine's
     #[arg(long)]

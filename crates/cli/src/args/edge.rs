@@ -59,7 +59,7 @@ pub struct EdgeRun {
     #[arg(long)]
     pub keep: bool,
     /// Let Prometheus read metrics at this address; wins over the file
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_hostd::read_address)]
     pub metrics: Option<SocketAddr>,
     /// Where tables and rules are
     #[command(flatten)]
@@ -166,7 +166,7 @@ pub struct RouteControlRun {
     #[arg(long)]
     pub keep: bool,
     /// Let Prometheus read metrics at this address; wins over the file
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_hostd::read_address)]
     pub metrics: Option<SocketAddr>,
     /// Where tables and rules are
     #[command(flatten)]

@@ -75,7 +75,7 @@ pub struct MptcpPmRun {
     #[arg(long)]
     pub dry_run: bool,
     /// Let Prometheus read metrics at this address [default: that of the file, or nowhere]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_hostd::read_address)]
     pub metrics: Option<SocketAddr>,
     /// Say whether the file of --config is in order, and exit
     #[arg(long, requires = "config")]

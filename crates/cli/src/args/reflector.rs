@@ -27,7 +27,7 @@ pub struct ReflectorArgs {
     #[arg(long)]
     pub synchronised: bool,
     /// Let Prometheus read metrics at this address [default: nowhere]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_hostd::read_address)]
     pub metrics: Option<SocketAddr>,
 }
 

@@ -13,8 +13,8 @@ use sidestep_agent::{
 };
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serve};
+use sidestep_hostd::Scrapes;
 use sidestep_linux::{LinuxError, bpf::host::Pins, netlink::InnerRoute};
-use sidestep_metrics::Scrapes;
 use sidestep_net::{ParseError, Topology, topology_file};
 use sidestep_paths::PathSettings;
 use tokio::{

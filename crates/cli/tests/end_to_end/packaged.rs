@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, process::Command};
 
 use serde_json::Value;
-use sidestep_metrics::Metric;
+use sidestep_hostd::Metric;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::common::Room;

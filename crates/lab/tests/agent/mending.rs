@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use sidestep_linux::{bpf::host::HostProgram, testing::root_or_skip};
+use sidestep_linux::{
+    bpf::host::HostProgram,
+    testing::{Damage, assert_mends, root_or_skip},
+};
 use sidestep_net::srv6;
 
 use crate::{
@@ -54,6 +57,36 @@ fn rules_and_routes_that_somebody_removed_are_back_before_a_timeout_and_counted(
     assert_eq!(mended(), 4);
     agent.stop();
     assert_eq!((rules(), routes()), (String::new(), [String::new(), String::new()]));
+}
+
+#[test]
+fn rules_and_routes_that_somebody_replaces_under_our_number_are_back_within_a_second() {
+    if !root_or_skip("rules that somebody replaces") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    let kept = Kept::new();
+    let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
+    let (net, pins) = (lab.prefix("s").to_string(), Some(kept.pins(false)));
+    let agent = Agent::start_with(&lab, "h", knobs(), &net, paths, pins);
+    let mended = || HostProgram::look(&kept.pins(false)).unwrap().unwrap().config().unwrap().unwrap().mended.into();
+    let damage = |what, commands| Damage { what, commands, counts: true };
+    let by_r2 = format!("via {} dev R2", tail(&lab, "R2", "h"));
+    let rule = lab.ip("h", "-6 rule show priority 830 table 8301").replace("830:", "").replace("8301", "8302");
+    let elsewhere = format!("-6 rule add {} priority 830", rule.trim());
+    assert_mends(
+        lab.network.node(lab.id("h")),
+        mended,
+        &[
+            damage("a route deleted", &format!("-6 route del {net} table 8301")),
+            damage("a route changed", &format!("-6 route replace {net} {by_r2} table 8301")),
+            damage("a route replaced", &format!("-6 route replace {net} {by_r2} table 8301 proto 83")),
+            damage("a rule deleted", "-6 rule del priority 830 table 8301"),
+            damage("a rule replaced", &format!("-6 rule del priority 830 table 8301; {elsewhere}")),
+            Damage { what: "a rule added", commands: &elsewhere, counts: false },
+        ],
+    );
+    agent.stop();
 }
 
 #[test]

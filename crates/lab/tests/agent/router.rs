@@ -10,7 +10,10 @@ use std::{
 };
 
 use sidestep_agent::{AgentError, RouterOptions, run_router, stop_router};
-use sidestep_linux::{netlink, testing::root_or_skip};
+use sidestep_linux::{
+    netlink,
+    testing::{Damage, assert_mends, root_or_skip},
+};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::{
@@ -188,6 +191,32 @@ fn a_connection_outlives_the_deletion_of_an_interface_the_kill_of_its_router_and
     eventually("the SID", || (sids(&lab) == [used.clone()]).then_some(()));
     flow.pass(SOME);
     eventually("the metric", || (metric(&lab, "sidestep_router_path_ids_put_back_total") == Some(1.0)).then_some(()));
+}
+
+#[test]
+fn a_sid_that_somebody_replaces_under_our_number_is_back_within_a_second() {
+    if !root_or_skip("a router daemon") {
+        return;
+    }
+    let lab = Lab::new(TWO_PATHS);
+    let directory = tempfile::tempdir().unwrap();
+    let endpoint = format!("unix:{}", directory.path().join("controller.sock").display());
+    let (_controller, _) = controller(lab.topology.clone(), &endpoint);
+    let _router = Router::start(&lab, &endpoint, &[("M", "M"), ("N", "N")]);
+    eventually("Path IDs", || (sids(&lab).len() == 2).then_some(()));
+    let put_back = || metric(&lab, "sidestep_router_path_ids_put_back_total").unwrap() as u64;
+    let [one, other] = &sids(&lab)[..] else { unreachable!() };
+    let damage = |what, commands| Damage { what, commands, counts: true };
+    let elsewhere = format!("local {one}/128 encap seg6local action End.B6.Encaps srh segs {other} dev lo table main");
+    assert_mends(
+        lab.network.node(lab.id("A")),
+        put_back,
+        &[
+            damage("a SID deleted", &format!("-6 route del {one}/128")),
+            damage("a SID changed", &format!("-6 route replace {elsewhere}")),
+            damage("a SID replaced", &format!("-6 route replace {elsewhere} proto 83")),
+        ],
+    );
 }
 
 #[test]

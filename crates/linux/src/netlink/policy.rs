@@ -197,6 +197,20 @@ impl Policy {
 }
 
 impl RoutingRule {
+    /// Whether it selects packets by more than mark, source and incoming interface, or does anything but look in a table.
+    pub(super) fn is_special(&self) -> bool {
+        !matches!(self.verdict, RuleVerdict::Table(_))
+            || self.destination.is_some()
+            || self.output.is_some()
+            || self.users.is_some()
+            || self.protocol.is_some()
+            || self.source_ports.or(self.destination_ports).is_some()
+            || self.tos != 0
+            || self.of_tunnel
+            || self.by_vrf
+            || self.suppress_length.or(self.suppress_group).is_some()
+    }
+
     /// Whether a daemon of sidestep made it.
     pub fn is_ours(&self) -> bool {
         self.made_by == PROTOCOL

@@ -10,7 +10,7 @@ use netlink_packet_route::{
 };
 use rtnetlink::IpVersion;
 
-use super::{Family, Netlink, PROTOCOL, refused, tolerate};
+use super::{Family, Netlink, PROTOCOL, policy, refused, tolerate};
 use crate::error::Result;
 
 /// The interface by which packets of the host's own sockets come, to the kernel.
@@ -34,8 +34,8 @@ pub struct MarkRule {
     pub priority: u32,
 }
 
-/// A rule for packets by their mark or source, wherever they come from; for all packets without either.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A rule for packets by their mark, their source and the interface by which they come; for all packets without any.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteRule {
     /// Which packets.
     pub family: Family,
@@ -43,10 +43,21 @@ pub struct RouteRule {
     pub mark: Option<(u32, u32)>,
     /// The sources.
     pub source: Option<IpNet>,
+    /// The interface by which they come, which need not exist yet; [`LOCAL`] for those of the host's own sockets.
+    pub input: Option<String>,
     /// The table to look in.
     pub table: u32,
     /// Priority among the rules; the kernel tries lower numbers first.
     pub priority: u32,
+}
+
+impl MarkRule {
+    /// The same for marked packets that come in by the interface of the name `input`.
+    pub fn for_input(self, input: &str) -> RouteRule {
+        let MarkRule { family, mark, mask, table, priority } = self;
+        let mark = (mask != 0).then_some((mark, mask));
+        RouteRule { family, mark, source: None, input: Some(input.into()), table, priority }
+    }
 }
 
 /// A rule of anybody, as far as it matters to marks.
@@ -68,6 +79,8 @@ pub struct Rule {
     pub input: Option<String>,
     /// The sources of packets; `None`: all.
     pub source: Option<IpNet>,
+    /// Whether it selects packets by anything else, or does anything but look in a table.
+    pub is_special: bool,
     /// The routing protocol that made it; zero if none is named.
     pub protocol: u8,
 }
@@ -80,24 +93,7 @@ impl Netlink {
 
     /// Adds a rule for marked packets of this host, with the protocol [`PROTOCOL`]; one that exists is fine.
     pub async fn add_rule(&self, rule: MarkRule) -> Result<()> {
-        self.add_rule_for(rule, LOCAL).await
-    }
-
-    /// Adds a rule for marked packets that come in by the interface of the name `input`, which need not exist yet.
-    pub async fn add_rule_for(&self, rule: MarkRule, input: &str) -> Result<()> {
-        let request = self.socket.handle.rule().add().fw_mark(rule.mark).table_id(rule.table).priority(rule.priority);
-        let mut request = request.action(RuleAction::ToTable);
-        request.message_mut().header.family = rule.family.into();
-        let local = [
-            RuleAttribute::FwMask(rule.mask),
-            RuleAttribute::Iifname(input.into()),
-            RuleAttribute::Protocol(PROTOCOL.into()),
-        ];
-        request.message_mut().attributes.extend(local);
-        let added = request.execute().await;
-        tolerate(self.socket.answered(added), libc::EEXIST, || {
-            format!("adding the rule for mark {:#x}/{:#x}", rule.mark, rule.mask)
-        })
+        self.add_route_rule(&rule.for_input(LOCAL)).await
     }
 
     /// Adds a rule, with the protocol [`PROTOCOL`]; one that exists is fine.
@@ -113,9 +109,13 @@ impl Netlink {
             message.header.src_len = source.prefix_len();
             message.attributes.push(RuleAttribute::Source(source.network()));
         }
+        message.attributes.extend(rule.input.clone().map(RuleAttribute::Iifname));
         message.attributes.push(RuleAttribute::Protocol(PROTOCOL.into()));
         let added = request.execute().await;
-        tolerate(self.socket.answered(added), libc::EEXIST, || format!("adding the rule for table {}", rule.table))
+        tolerate(self.socket.answered(added), libc::EEXIST, || match rule.mark {
+            Some((mark, mask)) => format!("adding the rule for mark {mark:#x}/{mask:#x}"),
+            None => format!("adding the rule for table {}", rule.table),
+        })
     }
 
     /// Adds a rule: packets from `source` are routed by `table`.
@@ -160,29 +160,14 @@ impl Netlink {
 }
 
 impl Rule {
-    /// Whether it is this rule of ours.
-    pub fn is(&self, rule: &MarkRule) -> bool {
-        self.is_for(rule, LOCAL)
-    }
-
-    /// Whether it is this rule of ours, for packets that come in by `input`.
-    pub fn is_for(&self, rule: &MarkRule, input: &str) -> bool {
-        let MarkRule { family, mark, mask, table, priority } = *rule;
-        (self.family, self.mark, self.mask, self.table, self.priority) == (family, mark, mask, table, priority)
-            && !self.inverted
-            && self.input.as_deref() == Some(input)
-            && self.source.is_none()
-            && self.protocol == PROTOCOL
-    }
-
-    /// Whether it is this rule of ours, for packets wherever they come from.
-    pub fn is_route_rule(&self, rule: &RouteRule) -> bool {
+    /// Whether it is as [`Netlink::add_route_rule`] makes this one.
+    pub fn is(&self, rule: &RouteRule) -> bool {
         let (mark, mask) = rule.mark.unwrap_or_default();
         (self.family, self.mark, self.mask, self.table, self.priority)
             == (rule.family, mark, mask, rule.table, rule.priority)
+            && (&self.input, self.source) == (&rule.input, rule.source)
             && !self.inverted
-            && self.input.is_none()
-            && self.source == rule.source
+            && !self.is_special
             && self.protocol == PROTOCOL
     }
 
@@ -214,8 +199,18 @@ pub(super) fn read(message: &RuleMessage) -> Rule {
     let family = if message.header.family == AddressFamily::Inet { Family::V4 } else { Family::V6 };
     let inverted = message.header.flags.contains(RuleFlags::Invert);
     let table = u32::from(message.header.table);
-    let mut rule =
-        Rule { family, priority: 0, table, mark: 0, mask: 0, inverted, input: None, source: None, protocol: 0 };
+    let mut rule = Rule {
+        family,
+        priority: 0,
+        table,
+        mark: 0,
+        mask: 0,
+        inverted,
+        input: None,
+        source: None,
+        is_special: policy::read(message).is_special(),
+        protocol: 0,
+    };
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Priority(priority) => rule.priority = *priority,

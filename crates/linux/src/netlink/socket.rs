@@ -1,6 +1,5 @@
 //! The socket behind all requests: rtnetlink's handle, and the task that reads the answers.
 
-use netlink_sys::AsyncSocket;
 use rtnetlink::Handle;
 use tokio::task::JoinHandle;
 
@@ -12,8 +11,6 @@ pub(super) struct Socket {
     pub(super) handle: Handle,
     connection: JoinHandle<()>,
     strict: bool,
-    /// The kernel's name for it, which reports of what it changes carry.
-    pub(super) port: u32,
 }
 
 impl Socket {
@@ -21,9 +18,8 @@ impl Socket {
     pub(super) fn open(strict: bool) -> Result<Self> {
         let opened = if strict { rtnetlink::new_connection_with_strict_check() } else { rtnetlink::new_connection() };
         let failed = |error| LinuxError::io("opening a netlink socket", error);
-        let (mut connection, handle, _) = opened.map_err(failed)?;
-        let port = connection.socket_mut().socket_mut().bind_auto().map_err(failed)?.port_number();
-        Ok(Socket { handle, connection: tokio::spawn(connection), strict, port })
+        let (connection, handle, _) = opened.map_err(failed)?;
+        Ok(Socket { handle, connection: tokio::spawn(connection), strict })
     }
 
     /// Opens it anew, in the calling thread's namespace, if it has failed: a send or receive that the kernel refuses ends it,

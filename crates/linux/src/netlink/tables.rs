@@ -10,8 +10,8 @@ use ipnet::IpNet;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteNextHop, RouteProtocol, RouteType};
 
 use super::{
-    Family, MAIN_TABLE, Netlink, NextHop, PROTOCOL, Route, Socket, Target, error_number, read_gateway, read_next_hop,
-    read_route, refused,
+    Family, MAIN_TABLE, Netlink, NextHop, PROTOCOL, Socket, error_number, read_gateway, read_next_hop, read_route,
+    refused,
 };
 use crate::error::Result;
 
@@ -71,18 +71,6 @@ impl Netlink {
         Ok(None)
     }
 
-    /// Those of `routes` that the kernel does not have, or has otherwise.
-    pub async fn missing_routes(&self, routes: &BTreeMap<(u32, IpNet), Route>) -> Result<Vec<(u32, IpNet)>> {
-        let mut missing: BTreeMap<_, _> = routes.iter().collect();
-        for message in dump(&Socket::open(true)?, 0, PROTOCOL).await? {
-            let Some(key) = read_route(&message) else { continue };
-            if missing.get(&key).is_some_and(|route| leads_alike(route, &message)) {
-                missing.remove(&key);
-            }
-        }
-        Ok(missing.into_keys().copied().collect())
-    }
-
     /// The destinations of all routes of a table, of both families; a default route has none.
     pub async fn table_destinations(&self, table: u32) -> Result<BTreeSet<IpNet>> {
         let routes = dump(&Socket::open(true)?, table, 0).await?;
@@ -139,28 +127,6 @@ pub(super) async fn dump(socket: &Socket, table: u32, protocol: u8) -> Result<Ve
         }
     }
     result.map(|()| all)
-}
-
-/// Whether a route that the kernel has leads where `route` does, as far as can be told apart from its segments.
-fn leads_alike(route: &Route, message: &RouteMessage) -> bool {
-    let kind = message.header.kind;
-    let hop = read_next_hop(message);
-    // Of IPv4 by a neighbour with an IPv6 address only the interface is told.
-    let is_alike = |(wanted, there): (&NextHop, &NextHop)| {
-        there.interface == wanted.interface && (there.via.is_none() || there.via == wanted.via)
-    };
-    match &route.target {
-        Target::Throw => kind == RouteType::Throw,
-        Target::Unreachable => kind == RouteType::Unreachable,
-        _ if matches!(kind, RouteType::Throw | RouteType::Unreachable) => false,
-        Target::Segments(_, wanted) | Target::OnLink(wanted) => hop == Some(*wanted),
-        Target::Encaps(_, wanted) => hop.map(|hop| hop.interface) == Some(wanted.interface),
-        Target::Via(hops) => {
-            let there = read_next_hops(message);
-            there.len() == hops.len() && hops.iter().zip(&there).all(is_alike)
-        }
-        Target::Sid(..) => true,
-    }
 }
 
 /// Whether a route of the table `main` is a default route to somewhere.

@@ -3,19 +3,14 @@
 use std::{fmt, future::poll_fn, time::Duration};
 
 use futures::{StreamExt, channel::mpsc::UnboundedReceiver};
-use ipnet::IpNet;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::{
-    RouteNetlinkMessage,
-    route::{RouteMessage, RouteProtocol},
-    rule::RuleMessage,
-};
+use netlink_packet_route::{RouteNetlinkMessage, rule::RuleMessage};
 use netlink_sys::{AsyncSocket, SocketAddr, TokioSocket, protocols::NETLINK_ROUTE};
 use rtnetlink::MulticastGroup;
 use tokio::task::JoinHandle;
 
 use super::{
-    PROTOCOL, read_route, rules,
+    PresentRoute, Rule, rules,
     uplinks::{is_foreign_default, is_of_delegation},
 };
 use crate::error::{LinuxError, Result};
@@ -28,39 +23,24 @@ pub struct LinkWatch {
 }
 
 /// A change of the rules or the routes of a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoutingChange {
     /// A rule came or went.
-    Rule(Change),
-    /// A route came, was replaced, or went.
+    Rule {
+        /// The rule.
+        rule: Rule,
+        /// Whether it is there now.
+        added: bool,
+    },
+    /// A route came, took the place of another, or went.
     Route {
-        /// The table that it is in.
-        table: u32,
-        /// Where it leads to.
-        destination: IpNet,
-        /// What happened to it.
-        change: Change,
+        /// The route, as it is now or was last.
+        route: PresentRoute,
+        /// Whether it is there now.
+        added: bool,
     },
     /// More changed than the kernel kept for us: anything may be different.
     Unknown,
-}
-
-/// What happened to a rule or a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// Whether it is there now.
-    pub added: bool,
-    /// Whether it carries [`PROTOCOL`]: a daemon of sidestep made it, or somebody who borrows its number.
-    pub ours: bool,
-    /// The socket that asked for it, as [`Netlink::port`](super::Netlink::port) has it; 0: the kernel by itself.
-    pub by: u32,
-}
-
-impl Change {
-    /// Whether a daemon made it itself, by a socket with this port.
-    pub fn is_made_by(&self, port: u32) -> bool {
-        self.ours && self.added && self.by == port
-    }
 }
 
 /// Reports rules and routes that come, go, or change.
@@ -191,20 +171,14 @@ impl RoutingWatch {
 
 pub(super) fn read_change(bytes: &[u8]) -> Option<RoutingChange> {
     let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes).ok()?;
-    let by = message.header.port_number;
-    let route = |route: &RouteMessage, added| {
-        let (table, destination) = read_route(route)?;
-        let ours = route.header.protocol == RouteProtocol::from(PROTOCOL);
-        Some(RoutingChange::Route { table, destination, change: Change { added, ours, by } })
-    };
-    let rule = |message: &RuleMessage, added| {
-        RoutingChange::Rule(Change { added, ours: rules::read(message).protocol == PROTOCOL, by })
-    };
-    match &message.payload {
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(message)) => route(message, true),
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRoute(message)) => route(message, false),
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRule(message)) => Some(rule(message, true)),
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRule(message)) => Some(rule(message, false)),
+    let NetlinkPayload::InnerMessage(message) = message.payload else { return None };
+    let route = |route, added| Some(RoutingChange::Route { route: PresentRoute::read(route)?, added });
+    let rule = |message: &RuleMessage, added| Some(RoutingChange::Rule { rule: rules::read(message), added });
+    match message {
+        RouteNetlinkMessage::NewRoute(message) => route(message, true),
+        RouteNetlinkMessage::DelRoute(message) => route(message, false),
+        RouteNetlinkMessage::NewRule(message) => rule(&message, true),
+        RouteNetlinkMessage::DelRule(message) => rule(&message, false),
         _ => None,
     }
 }

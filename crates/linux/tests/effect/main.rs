@@ -225,7 +225,7 @@ fn packets_that_are_forwarded_and_probes_that_are_bound_are_asked_about_as_they_
             host.run(|| {
                 block_on(async |netlink| {
                     let rule = MarkRule { family, mark: MARK, mask: MASK, table: TABLE, priority: PRIORITY };
-                    netlink.add_rule_for(rule, "site").await
+                    netlink.add_route_rule(&rule.for_input("site")).await
                 })
             })?;
             assert_eq!((check(host, &forwarded)?, check(host, &bound)?), (None, None), "{family}");

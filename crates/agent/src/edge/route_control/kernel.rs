@@ -20,7 +20,6 @@ use std::{
 
 use ipnet::IpNet;
 use sidestep_linux::{
-    LinuxError,
     bpf::MAX_SLOTS,
     netlink::{Family, InnerRoute, MAIN_TABLE, Netlink, NextHop, Route, RouteRule, RoutingChange, Target},
     nftables::FlowTable,
@@ -32,15 +31,12 @@ use super::{
 };
 use crate::{
     AgentError,
-    edge::kernel::note_lost,
     paths::{MarkBits, tables},
+    routing::{Domain, Refusal, RouteKey, Routes},
 };
 
 /// Most routes of the main table within the destinations that are heeded.
 const MOST_INNER: usize = 1_024;
-
-/// Routes by their table and destination.
-type Routes = BTreeMap<(u32, IpNet), Route>;
 
 /// Numbers of tables, rules and marks.
 #[derive(Clone, Copy, Debug)]
@@ -76,39 +72,38 @@ impl Numbers {
         (egress as u32 + 1) << MarkBits::new(self.mask).shift
     }
 
+    /// Where the rules and routes are.
+    pub(super) fn domain(self) -> Domain {
+        Domain::tables(tables(self.base), self.priority..=self.priority.saturating_add(2))
+    }
+
     /// The rules.
     fn rules(self, config: &RouteControlConfig, ways: &[Ways]) -> BTreeSet<RouteRule> {
         let mut rules = BTreeSet::new();
         let families: BTreeSet<_> =
             config.families().into_iter().chain(config.targets.iter().map(|target| target.family())).collect();
         let Numbers { priority, .. } = self;
-        let all = RouteRule { family: Family::V4, mark: None, source: None, table: 0, priority };
+        let all = RouteRule { family: Family::V4, mark: None, source: None, input: None, table: 0, priority };
         for egress in 0..config.egresses.len() {
             let marks = families.iter().map(|family| RouteRule {
                 family: *family,
                 mark: Some((self.mark(egress), self.mask)),
-                ..all
+                ..all.clone()
             });
             let sources = ways.get(egress).into_iter().flat_map(|ways| &ways.sources).map(|source| RouteRule {
                 family: Family::of(*source),
                 source: Some(source.trunc()),
-                ..all
+                ..all.clone()
             });
             for rule in marks.chain(sources) {
-                rules.insert(RouteRule { table: self.table(egress), ..rule });
+                rules.insert(RouteRule { table: self.table(egress), ..rule.clone() });
                 rules.insert(RouteRule { table: self.refuse(), priority: priority + 1, ..rule });
             }
         }
-        let decision = |family| RouteRule { family, table: self.decision(), priority: priority + 2, ..all };
+        let decision = |family| RouteRule { family, table: self.decision(), priority: priority + 2, ..all.clone() };
         rules.extend(config.families().into_iter().map(decision));
         rules
     }
-}
-
-/// Whether an earlier daemon left routes, so that packets may go by them.
-pub(super) async fn is_inherited(netlink: &Netlink, numbers: Numbers) -> Result<bool, AgentError> {
-    let tables = tables(numbers.base);
-    Ok(netlink.own_routes().await?.iter().any(|(table, _)| tables.contains(table)))
 }
 
 /// By family: the egress that packets take by the decision table, if the kernel has such routes.
@@ -133,21 +128,15 @@ pub(super) async fn inherited_egresses(
 
 /// Removes rules and routes of a route controller, whoever made them; returns whether there were any.
 pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32) -> Result<bool, AgentError> {
-    let tables = tables(table_base);
-    let priorities = priority..=priority.saturating_add(2);
-    let rules = netlink.rules().await?;
-    let mut found = rules.iter().any(|rule| {
-        priorities.contains(&rule.priority) && tables.contains(&rule.table) && rule.is_ours(*tables.start())
-    });
-    found |= FlowTable::open(&super::flows::name(table_base), 0)?.remove()?;
-    for priority in priorities {
-        netlink.delete_rules(tables.clone(), priority).await?;
-    }
-    for (table, destination) in netlink.own_routes().await?.into_iter().filter(|(table, _)| tables.contains(table)) {
-        found = true;
-        netlink.delete_route(table, destination).await?;
-    }
-    Ok(found)
+    let numbers = Numbers { base: table_base, priority, mask: 0 };
+    let found = FlowTable::open(&super::flows::name(table_base), 0)?.remove()?;
+    Ok(numbers.domain().clear(netlink).await? > 0 || found)
+}
+
+/// Whether a change is of a route of the main table within the destinations.
+pub(super) fn is_inner(destinations: &[IpNet], change: &RoutingChange) -> bool {
+    let RoutingChange::Route { route, .. } = change else { return false };
+    route.table() == MAIN_TABLE && destinations.iter().any(|around| around.contains(&route.destination()))
 }
 
 /// The routes of a family in the decision table by an egress that leads so.
@@ -293,7 +282,7 @@ impl RouteControl {
         }
         for (family, active) in self.all_active() {
             if let Some(routes) = self.steering(family, active) {
-                self.install(&routes).await?;
+                self.routing.install_routes(&self.netlink, &routes).await.map_err(|refusal| refusal.error)?;
             }
         }
         Ok(())
@@ -319,7 +308,8 @@ impl RouteControl {
         for _ in 0..=self.links.len() * Family::ALL.len() {
             let mut refusal = None;
             for (egress, routes) in &wanted {
-                let Err(error) = self.install(routes).await else { continue };
+                let installed = self.routing.install_routes(&self.netlink, routes).await;
+                let Err(Refusal { error, .. }) = installed else { continue };
                 let Some(place) = egress.filter(|_| error.is_answer() && !error.is_environment()) else {
                     return Err(error.into());
                 };
@@ -334,77 +324,24 @@ impl RouteControl {
             wanted = self.wanted();
         }
         let rules = self.numbers().rules(&self.options.config, &self.ways);
-        for rule in rules.difference(&self.rules) {
-            self.netlink.add_route_rule(rule).await?;
-        }
-        self.rules = rules;
+        self.routing.install_rules(&self.netlink, rules.iter().cloned()).await?;
         self.apply_flows()?;
-        let routes: BTreeSet<(u32, IpNet)> = wanted.into_iter().flat_map(|(_, routes)| routes.into_keys()).collect();
-        self.remove_old(&routes).await
+        let routes: BTreeSet<RouteKey> = wanted.into_iter().flat_map(|(_, routes)| routes.into_keys()).collect();
+        let prune = self.routing.prune(&self.netlink, |rule| rules.contains(rule), |key| routes.contains(key));
+        Ok(prune.await?)
     }
 
-    /// Installs routes that the kernel may not have; each replaces its like in one step.
-    async fn install(&mut self, wanted: &Routes) -> Result<(), LinuxError> {
-        for (key, route) in wanted {
-            if self.routes.get(key) == Some(route) {
-                continue;
-            }
-            // What is there after an error is not known.
-            self.routes.remove(key);
-            self.netlink.add_route(route).await?;
-            self.routes.insert(*key, route.clone());
-        }
-        Ok(())
-    }
-
-    /// Removes rules and routes of ours, or of an earlier daemon, that are not wanted any more.
-    async fn remove_old(&mut self, wanted: &BTreeSet<(u32, IpNet)>) -> Result<(), AgentError> {
-        let tables = tables(self.options.table_base);
-        let priority = self.options.priority;
-        for priority in priority..=priority.saturating_add(2) {
-            let is_wanted = |rule: &sidestep_linux::netlink::Rule| self.rules.iter().any(|one| rule.is_route_rule(one));
-            self.netlink.delete_rules_but(tables.clone(), priority, is_wanted).await?;
-        }
-        for (table, destination) in self.netlink.own_routes().await? {
-            if tables.contains(&table) && !wanted.contains(&(table, destination)) {
-                self.netlink.delete_route(table, destination).await?;
-            }
-        }
-        self.routes.retain(|key, _| wanted.contains(key));
-        Ok(())
-    }
-
-    /// Whether a change of rules or routes may be one that matters to us. Those that we made, by our socket's port, do not.
-    pub(super) fn concerns((tables_from, port): (u32, u32), destinations: &[IpNet], change: &RoutingChange) -> bool {
-        match change {
-            RoutingChange::Unknown => true,
-            RoutingChange::Rule(change) => !change.is_made_by(port),
-            RoutingChange::Route { table, destination, change } => {
-                if tables(tables_from).contains(table) {
-                    return !change.is_made_by(port);
-                }
-                *table == MAIN_TABLE && destinations.iter().any(|around| around.contains(destination))
-            }
-        }
-    }
-
-    /// Forgets the rules and routes that the kernel no longer has; returns whether anything has to be put back.
-    pub(super) async fn forget_lost(&mut self) -> Result<bool, AgentError> {
+    /// Compares the kernel with what it should have; returns whether anything has to be put back or removed.
+    pub(super) async fn differs(&mut self) -> Result<bool, AgentError> {
         if self.options.dry_run {
             return Ok(false);
         }
-        let there = self.netlink.rules().await?;
-        let before = self.rules.len();
-        self.rules.retain(|rule| there.iter().any(|one| one.is_route_rule(rule)));
-        let missing = self.netlink.missing_routes(&self.routes).await?;
-        for key in &missing {
-            self.routes.remove(key);
-        }
-        let lost = before - self.rules.len() + missing.len();
-        note_lost(&mut self.mended, lost);
+        let drift = self.routing.compare(&self.netlink).await?;
+        drift.log();
+        self.mended += drift.lost() as u64;
         let flows_changed = self.forget_lost_flows()?;
         self.mended += u64::from(flows_changed);
         let inner = self.netlink.inner_routes(&self.options.config.route_control.destinations).await?;
-        Ok(lost > 0 || flows_changed || inner != self.inner)
+        Ok(drift.is_any() || flows_changed || inner != self.inner)
     }
 }

@@ -1,6 +1,6 @@
 //! What the route controller exports to Prometheus.
 
-use sidestep_metrics::{Labels, Metric, Page};
+use sidestep_hostd::{Labels, Metric, Page};
 
 use super::{
     WayStatus,

@@ -31,17 +31,18 @@ use std::{
     time::Duration,
 };
 
-use ipnet::IpNet;
+use sidestep_hostd::{
+    ControlSocket, Handled, Listeners, Page, Scrapes,
+    control::{self, Protocol, Request},
+};
 use sidestep_linux::{
     Pauses,
     bpf::passive::Passive,
     monotonic_now,
-    netlink::{Family, InnerRoute, Interface, LinkWatch, Netlink, Route, RouteRule},
+    netlink::{Family, InnerRoute, Interface, LinkWatch, Netlink, RoutingChange},
 };
-use sidestep_metrics::{Page, Scrapes};
 use sidestep_net::Time;
 use sidestep_proto::irc::IrcMode;
-use sidestep_service::Handled;
 use tokio::{
     sync::mpsc::UnboundedReceiver,
     task::JoinError,
@@ -63,15 +64,15 @@ pub use self::{
     ways::WayStatus,
 };
 use self::{families::Side, following::Followed, kernel::Numbers, probes::Probing, report::unix_now, ways::Ways};
-use super::{keeps, overridden, status::Teller};
+use super::{keeps, overridden, status::to_json};
 use crate::{
     AgentError,
     audit::Audit,
     daemon::{End, Shutdown},
     effect::{Effects, note},
     firewall::Firewall,
-    instance::{self, Instance},
     paths::{check_reserved, check_tables},
+    routing::KernelRouting,
 };
 
 /// What the route controller needs to know.
@@ -91,6 +92,8 @@ pub struct RouteControlOptions {
 
 /// The name by which the route controller of a network namespace is known.
 const NAME: &str = "sidestep-route-control";
+/// Each connection there asks for the end.
+const PROTOCOL: Protocol = Protocol::Always(Request::Stop);
 /// Probes are sent up to this part of their interval later, at random, so that sites do not probe in step.
 const JITTER: u64 = 4;
 /// How long to wait before an egress whose routes the kernel has refused is tried again.
@@ -108,14 +111,15 @@ pub async fn run_route_control(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
+    let control = ControlSocket::claim(NAME, "edge route-control", PROTOCOL).await?.with_status_at(status::SOCKET)?;
     let daemon = RouteControl::start(options, configs).await?;
-    sidestep_service::run(daemon, scrapes, ready, shutdown).await
+    sidestep_hostd::run(daemon, Listeners { scrapes, control: Some(control) }, ready, shutdown).await
 }
 
 /// Ends the route controller of the calling thread's network namespace, and removes what it or one before it left: the rules
 /// and routes of these tables. Returns whether there was anything.
 pub async fn stop_route_control(table_base: u32, priority: u32) -> Result<bool, AgentError> {
-    let stopped = instance::stop(NAME).await?;
+    let stopped = control::stop(NAME, PROTOCOL).await?;
     let netlink = Netlink::open()?;
     let measured = passing::remove_all(&netlink).await?;
     let removed = kernel::remove_all(&netlink, table_base, priority).await?;
@@ -125,10 +129,6 @@ pub async fn stop_route_control(table_base: u32, priority: u32) -> Result<bool, 
 /// The daemon's hold on the kernel, and the controllers.
 struct RouteControl {
     options: RouteControlOptions,
-    /// Says that this is the namespace's only route controller, and takes requests to stop.
-    instance: Instance,
-    /// Answers who asks for the status.
-    teller: Teller,
     netlink: Netlink,
     watch: LinkWatch,
     audit: Audit,
@@ -155,10 +155,8 @@ struct RouteControl {
     said: BTreeSet<String>,
     random: RandomState,
     drawn: u64,
-    /// The routes that the kernel should have.
-    routes: BTreeMap<(u32, IpNet), Route>,
-    /// The rules that the kernel should have.
-    rules: BTreeSet<RouteRule>,
+    /// The rules and routes by which packets take the egress in use.
+    routing: KernelRouting,
     /// What the main table has within the destinations.
     inner: Vec<InnerRoute>,
     refused_probes: u64,
@@ -189,8 +187,6 @@ enum Event {
     /// A trial of an egress is over.
     Trial(Result<trial::Outcome, JoinError>),
     Config(Box<RouteControlConfig>),
-    /// Somebody asks for the status or the end.
-    Asked(Result<(), AgentError>),
 }
 
 impl RouteControl {
@@ -200,10 +196,9 @@ impl RouteControl {
     ) -> Result<Self, AgentError> {
         check_reserved(options.table_base, options.priority)?;
         check_reserved(options.table_base, options.priority.saturating_add(2))?;
-        let instance = Instance::claim(NAME, "edge route-control").await?;
         let netlink = Netlink::open()?;
         let numbers = Numbers::of(&options);
-        let inherited = kernel::is_inherited(&netlink, numbers).await?;
+        let inherited = !numbers.domain().keys(&netlink).await?.is_empty();
         settings::check_marks(&netlink, &options, inherited).await?;
         if !options.dry_run {
             check_tables(&netlink, options.table_base, inherited).await?;
@@ -211,8 +206,6 @@ impl RouteControl {
         let before = kernel::inherited_egresses(&netlink, &options.config, numbers).await?;
         Ok(RouteControl {
             sides: Side::all(&options.config, |family| before.get(&family).copied())?,
-            teller: Teller::open(status::SOCKET)?,
-            instance,
             netlink,
             watch: LinkWatch::open()?,
             audit: Audit::open()?,
@@ -229,8 +222,7 @@ impl RouteControl {
             pauses: Pauses::new(following::PAUSE),
             random: RandomState::new(),
             drawn: 0,
-            routes: BTreeMap::new(),
-            rules: BTreeSet::new(),
+            routing: KernelRouting::new(numbers.domain()),
             inner: Vec::new(),
             refused_probes: 0,
             effects: Effects::default(),
@@ -328,7 +320,7 @@ impl RouteControl {
     }
 }
 
-impl sidestep_service::Daemon for RouteControl {
+impl sidestep_hostd::Daemon for RouteControl {
     type Error = AgentError;
     type Event = Event;
     const INTERVAL: Duration = flows::LOOK;
@@ -341,20 +333,20 @@ impl sidestep_service::Daemon for RouteControl {
 
     async fn next_event(&mut self) -> Option<Event> {
         let due = self.due().map(|due| Instant::now() + due.since(monotonic_now()).to_std());
-        let ours = (self.options.table_base, self.netlink.port());
         let destinations = &self.options.config.route_control.destinations;
         let (configs, watch, audit) = (&mut self.configs, &mut self.watch, &mut self.audit);
-        let (effects, trials) = (&self.effects, &mut self.trials);
+        let (routing, effects, trials) = (&self.routing, &self.effects, &mut self.trials);
+        let concerns = |change: &RoutingChange| {
+            routing.concerns(change) || effects.concerns(change) || kernel::is_inner(destinations, change)
+        };
         Some(tokio::select! {
             () = reached(due) => Event::Due,
             () = reached(self.recheck) => Event::Links,
             socket = probes::answered(&self.probers) => Event::Answer(socket),
             () = watch.changed() => Event::Links,
-            () = audit.is_due(|change| effects.concerns(change) || RouteControl::concerns(ours, destinations, change)) => Event::Audit,
+            () = audit.is_due(concerns) => Event::Audit,
             outcome = trial::ended(trials) => Event::Trial(outcome),
             Some(config) = configs.recv() => Event::Config(Box::new(config)),
-            asked = self.instance.asked() => Event::Asked(asked),
-            asked = self.teller.asked() => Event::Asked(asked),
         })
     }
 
@@ -367,7 +359,7 @@ impl sidestep_service::Daemon for RouteControl {
             Event::Links => (self.handle_links().await, true),
             Event::Audit => {
                 let began = Instant::now();
-                let compared = self.forget_lost().await;
+                let compared = self.differs().await;
                 let unmeasured = self.is_passive_lost().await;
                 let differs = matches!(compared, Ok(true)) || matches!(unmeasured, Ok(true));
                 if !differs {
@@ -382,16 +374,8 @@ impl sidestep_service::Daemon for RouteControl {
             }
             Event::Config(config) => {
                 let result = self.handle_config(*config);
-                self.routes.clear();
+                self.routing.forget_routes();
                 (result, true)
-            }
-            Event::Asked(asked) => {
-                self.instance.take();
-                if self.teller.is_asked() {
-                    let status = self.read_status();
-                    self.teller.tell(&status);
-                }
-                (asked, false)
             }
         };
         // The move itself comes first; what else has to follow, follows.
@@ -417,10 +401,6 @@ impl sidestep_service::Daemon for RouteControl {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        if self.instance.is_to_stop() {
-            tracing::info!("asked to stop");
-            return Ok(ControlFlow::Break(()));
-        }
         self.netlink.renew()?;
         self.look_for_pause()?;
         self.note_dead();
@@ -453,8 +433,12 @@ impl sidestep_service::Daemon for RouteControl {
         format!("packets take {}: {reason}{unusable}{overridden}", self.active_name())
     }
 
+    fn read_status(&mut self) -> Result<String, AgentError> {
+        to_json(&self.current_status())
+    }
+
     async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
-        Ok(metrics::page(&self.read_status(), faults))
+        Ok(metrics::page(&self.current_status(), faults))
     }
 
     async fn stop(self, end: End) -> Result<(), AgentError> {
@@ -469,10 +453,7 @@ impl RouteControl {
     /// The kernel removes routes together with their interface, and gives a new interface another number.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
-        let missing = self.netlink.missing_routes(&self.routes).await?;
-        for key in missing {
-            self.routes.remove(&key);
-        }
+        self.routing.compare(&self.netlink).await?;
         self.read_links().await
     }
 }

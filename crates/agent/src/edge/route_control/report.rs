@@ -139,7 +139,7 @@ impl RouteControl {
     }
 
     /// The state now.
-    pub(super) fn read_status(&self) -> RouteControlStatus {
+    pub(super) fn current_status(&self) -> RouteControlStatus {
         let config = &self.options.config;
         let families: Vec<FamilyStatus> = self.sides.iter().map(|side| self.family_status(side)).collect();
         let mut decisions: Vec<DecisionRecord> =

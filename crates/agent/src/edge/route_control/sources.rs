@@ -208,6 +208,7 @@ mod tests {
             inverted: false,
             input: None,
             source: Some("2600:1:bb00::/56".parse().unwrap()),
+            is_special: false,
             protocol: 0,
         }];
         let found = of(&config(AUTO), &network);

@@ -2,10 +2,12 @@
 
 use std::{ops::ControlFlow, time::Duration};
 
-use sidestep_metrics::{Page, Scrapes};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::Supervisor;
+use crate::{
+    ControlSocket, Page, Scrapes, Supervisor,
+    control::{Asked, Request},
+};
 
 /// How an operator ends a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,15 @@ pub struct Handled<E> {
     pub reconciles: bool,
 }
 
+/// Where peers reach a daemon, besides its own inputs.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// Where Prometheus reads metrics; `None`: nowhere.
+    pub scrapes: Option<Scrapes>,
+    /// Where the daemon is asked for its status and to stop; `None`: nowhere.
+    pub control: Option<ControlSocket>,
+}
+
 /// What a daemon does with each input.
 ///
 /// An error from [`start`](Self::start) or the first [`reconcile`](Self::reconcile) ends the daemon. Later ones do not, but
@@ -82,6 +93,11 @@ pub trait Daemon {
     /// What matters now, in one line for the operator.
     fn status(&self) -> String;
 
+    /// The whole status as JSON, for a peer at the [`ControlSocket`].
+    fn read_status(&mut self) -> Result<String, Self::Error> {
+        Ok("{}".into())
+    }
+
     /// Reads the metrics; `faults` is how many errors the daemon has survived.
     async fn read_metrics(&mut self, faults: u64) -> Result<Page, Self::Error>;
 
@@ -92,36 +108,40 @@ pub trait Daemon {
 /// Runs `daemon` until `shutdown` completes or its work ends, then stops it.
 ///
 /// It calls `ready` when the daemon [is](Daemon::is_ready) and nothing that it wants has failed. The daemon's own error
-/// comes before one of stopping it. Needs a Tokio runtime.
+/// comes before one of stopping it. A peer that asks for the end sees its connection end when the daemon has stopped. Needs
+/// a Tokio runtime.
 pub async fn run<D: Daemon>(
     mut daemon: D,
-    scrapes: Option<Scrapes>,
+    mut listeners: Listeners,
     ready: impl FnOnce(),
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), D::Error> {
     let mut supervisor = Supervisor::from_env();
     // Signals that came during the start are noticed here.
     tokio::task::yield_now().await;
-    let (result, end) = tokio::select! {
+    let (result, end, _asked) = tokio::select! {
         // A shutdown that came before the work begins prevents it.
         biased;
-        shutdown = shutdown => (Ok(()), End::Shutdown(shutdown)),
-        result = work(&mut daemon, scrapes, &mut supervisor, ready) => {
-            let end = if result.is_ok() { End::Finished } else { End::Failed };
-            (result, end)
+        shutdown = shutdown => (Ok(()), End::Shutdown(shutdown), None),
+        result = work(&mut daemon, &mut listeners, &mut supervisor, ready) => match result {
+            Ok(asked) => (Ok(()), End::Finished, asked),
+            Err(error) => (Err(error), End::Failed, None),
         }
     };
     supervisor.stopping();
     let stopped = daemon.stop(end).await;
+    // Only now: another daemon of the kind finds nothing half removed.
+    drop(listeners);
     result.and(stopped)
 }
 
+/// Works until the daemon has finished, or a peer asks for the end, which is returned.
 async fn work<D: Daemon>(
     daemon: &mut D,
-    mut scrapes: Option<Scrapes>,
+    listeners: &mut Listeners,
     supervisor: &mut Supervisor,
     ready: impl FnOnce(),
-) -> Result<(), D::Error> {
+) -> Result<Option<Asked>, D::Error> {
     daemon.start().await?;
     daemon.reconcile().await?;
 
@@ -147,12 +167,12 @@ async fn work<D: Daemon>(
                 reconciles = differs;
                 source = Source::Timeout;
                 match daemon.handle_timeout().await {
-                    Ok(ControlFlow::Break(())) => return Ok(()),
+                    Ok(ControlFlow::Break(())) => return Ok(None),
                     other => other.map(drop),
                 }
             }
             event = daemon.next_event() => {
-                let Some(event) = event else { return Ok(()) };
+                let Some(event) = event else { return Ok(None) };
                 let handled = daemon.handle_event(event).await;
                 reconciles = handled.reconciles;
                 handled.result
@@ -161,7 +181,15 @@ async fn work<D: Daemon>(
                 supervisor.ping();
                 Ok(())
             }
-            scrape = Scrapes::next_of(&mut scrapes) => {
+            asked = ControlSocket::next_of(&mut listeners.control) => {
+                if asked.request == Request::Stop {
+                    tracing::info!("asked to stop");
+                    return Ok(Some(asked));
+                }
+                source = Source::Status;
+                daemon.read_status().map(|status| asked.answer(status))
+            }
+            scrape = Scrapes::next_of(&mut listeners.scrapes) => {
                 source = Source::Scrape;
                 daemon.read_metrics(faults.count).await.map(|page| scrape.answer(page))
             }
@@ -184,6 +212,7 @@ enum Source {
     Event,
     Timeout,
     Scrape,
+    Status,
     Reconcile,
 }
 
@@ -223,6 +252,7 @@ mod tests {
     use std::{cell::RefCell, collections::VecDeque, fmt, rc::Rc};
 
     use super::*;
+    use crate::control::{self, Protocol};
 
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Refused {
@@ -323,7 +353,7 @@ mod tests {
         let seen = daemon.seen.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let ready = || seen.borrow_mut().push("ready".into());
-        let result = runtime.block_on(run(daemon, None, ready, shutdown));
+        let result = runtime.block_on(run(daemon, Listeners::default(), ready, shutdown));
         (seen.take(), result)
     }
 
@@ -362,6 +392,25 @@ mod tests {
             let (seen, _) = run_notes(lasting(10_000, &[]), std::future::ready(wish));
             assert_eq!(seen, [format!("stop Shutdown({wish:?})")], "ended before it began");
         }
+    }
+
+    #[tokio::test]
+    async fn a_peer_gets_the_status_and_sees_its_connection_end_when_the_daemon_has_stopped() {
+        let name = format!("sidestep-hostd-test/{}/loop", std::process::id());
+        let control = ControlSocket::claim(&name, "test", Protocol::Byte).await.unwrap();
+        let daemon = lasting(10_000, &[]);
+        let seen = daemon.seen.clone();
+        let listeners = Listeners { scrapes: None, control: Some(control) };
+        let running = run(daemon, listeners, || {}, std::future::pending());
+        let asking = async {
+            assert_eq!(control::ask(&name, Request::Status).await.unwrap().unwrap(), "{}");
+            assert_eq!(seen.borrow()[..], ["start", "reconciled"]);
+            assert!(control::stop(&name, Protocol::Byte).await.unwrap());
+            assert_eq!(seen.borrow()[2..], ["stop Finished"]);
+        };
+        let (result, ()) = tokio::join!(running, asking);
+        assert_eq!(result, Ok(()));
+        assert!(!control::stop(&name, Protocol::Byte).await.unwrap(), "the name is free");
     }
 
     #[test]

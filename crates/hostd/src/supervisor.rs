@@ -1,28 +1,4 @@
-//! The loop that all daemons share: start, reconcile, survive errors, tell the service manager, serve metrics, stop.
-//!
-//! A daemon implements [`Daemon`], with a handler for each kind of input. [`run`] waits for the inputs and calls one
-//! handler at a time, so a handler never runs beside another. Handlers note what the daemon wants;
-//! [`Daemon::reconcile`] makes the world have it. When a [`Shutdown`] comes, the handler at work is dropped at its next
-//! `await`; a daemon therefore notes each thing that it makes before it is made.
-//!
-//! **Fail static.** An error ends a daemon only before it is at work. Later errors are logged, counted and tried again;
-//! meanwhile all stays as it is.
-//!
-//! **Supervised.** The loop owns a [`Supervisor`], which speaks to the service manager by the protocol of `sd_notify(3)`. It
-//! says when the daemon is [`ready`](Supervisor::ready), in one line [what matters](Supervisor::status) now, and that it is
-//! [`stopping`](Supervisor::stopping). Whenever a ping is [`due`](Supervisor::due), the loop [`ping`](Supervisor::ping)s
-//! from where handlers are called: a daemon of which one hangs is started again. Without a service manager all of that does
-//! nothing.
-//!
-//! ```
-//! use sidestep_service::Supervisor;
-//!
-//! let mut supervisor = Supervisor::from_env();
-//! supervisor.ready();
-//! supervisor.status("2 of 2 Path IDs installed");
-//! ```
-
-mod daemon;
+//! The service manager, by the protocol of `sd_notify(3)`.
 
 use std::{
     env,
@@ -38,7 +14,6 @@ use std::{
     time::Duration,
 };
 
-pub use daemon::{Daemon, End, Fault, Handled, Shutdown, run};
 use sd_notify::{NotifyState, watchdog_enabled};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -133,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_service_manager_that_does_not_read_holds_nobody_up_and_hears_the_last_status_later() {
-        let name = format!("@sidestep-service-test.{}", std::process::id());
+        let name = format!("@sidestep-hostd-test.{}", std::process::id());
         let address = read_address(OsStr::new(&name)).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
         let mut supervisor = Supervisor { address: Some(address), period: None, pings: None, status: String::new() };
