@@ -2,16 +2,11 @@
 
 use std::{collections::BTreeMap, error::Error};
 
-use sidestep_sim::{
-    RunOptions, SimError,
-    engine::{Behaviour, Counter, Fate, Leaving, Node, RouteId},
-    net::{ArcId, Bytes, SettingsTable, Time, Topology},
-    paths::Igp,
-    results::table,
-    run,
-    scenario::{Scenario, SystemInfo},
-    system::{Context, MakeBehaviour, Registry, Setup, System},
-};
+use sidestep_sim::engine::{Behaviour, Counter, Fate, Leaving, Node, RouteId};
+use sidestep_sim::net::{ArcId, Bytes, SettingsTable, Time, Topology};
+use sidestep_sim::scenario::{Scenario, SystemInfo};
+use sidestep_sim::system::{Context, MakeBehaviour, Registry, Setup, System};
+use sidestep_sim::{RunOptions, SimError, paths::Igp, results::table, run};
 
 /// The table `[shortest-queue]` of a scenario.
 #[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
@@ -59,13 +54,12 @@ impl Behaviour for Router {
             arcs.into_iter().filter_map(|arc| Some((arc, node.add_route(&on(arc)?)))).collect()
         });
         let own = node.queue(leaving.to);
-        let Some((arc, route)) = ways.iter().min_by_key(|(arc, _)| node.queue(*arc)) else { return Fate::Forward };
-        if node.queue(*arc).get() + self.margin.get() >= own.get() {
-            return Fate::Forward;
-        }
+        let shortest = ways.iter().min_by_key(|(arc, _)| node.queue(*arc)).copied();
+        let shorter = shortest.filter(|(arc, _)| node.queue(*arc).get() + self.margin.get() < own.get());
+        let Some((_, route)) = shorter else { return Fate::Forward };
         self.turns += 1;
         node.note_move("shorter queue");
-        Fate::Reroute(*route)
+        Fate::Reroute(route)
     }
 
     fn counters(&self) -> Vec<(&'static str, Counter)> {
@@ -73,7 +67,7 @@ impl Behaviour for Router {
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+pub fn main() -> Result<(), Box<dyn Error>> {
     let scenario = Scenario::parse(include_str!("../own.toml"), "own")?;
     let registry = Registry::new().with(sidestep_tcp::sim::Tcp).with(ShortestQueue);
     let systems = scenario.systems.clone();
