@@ -54,11 +54,3 @@ impl Audit {
         self.rested = now + took * SHARE;
     }
 }
-
-/// Waits until the comparison of a daemon that makes any is due.
-pub(crate) async fn next_audit(audit: &mut Option<Audit>, concerns: impl Fn(&RoutingChange) -> bool) {
-    match audit {
-        Some(audit) => audit.is_due(concerns).await,
-        None => std::future::pending().await,
-    }
-}

@@ -49,12 +49,12 @@
 //! ```
 
 mod audit;
-mod daemon;
 mod edge;
 mod effect;
 mod error;
 mod firewall;
 mod host;
+mod inputs;
 mod mptcp;
 mod paths;
 mod reflector;

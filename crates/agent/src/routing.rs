@@ -167,6 +167,11 @@ impl KernelRouting {
         }
     }
 
+    /// Whether a route there is the daemon's own.
+    pub(crate) fn owns(&self, table: u32, destination: IpNet) -> bool {
+        self.domain.has_route(table, destination)
+    }
+
     /// Whether a change in the kernel is one after which rules or routes of the domain may not be as they should, or a rule of
     /// others may come before ours.
     pub(crate) fn concerns(&self, change: &RoutingChange) -> bool {

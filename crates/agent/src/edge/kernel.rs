@@ -1,14 +1,11 @@
 //! Makes the kernel's rules, routes and the program's map say what the configuration says and what is there.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use sidestep_linux::{
     bpf::balance::{self, Site},
-    netlink::{Family, LOCAL, MarkRule, Netlink, RouteRule, RoutingChange},
+    netlink::{Family, LOCAL, MarkRule, Netlink, RouteRule},
 };
 use sidestep_policy::balance::ALL_LIVE;
 
@@ -74,13 +71,13 @@ impl Edge {
                 path.route = PathRoute::Encaps(std::mem::take(list));
             }
         }
-        self.firsts = sets.iter().flat_map(|set| &set.paths).filter_map(HostPath::first_hop).collect();
-        self.hops = paths::first_hops(&self.netlink, &self.firsts).await?;
+        self.underlay.firsts = sets.iter().flat_map(|set| &set.paths).filter_map(HostPath::first_hop).collect();
+        self.underlay.hops = paths::first_hops(&self.netlink, &self.underlay.firsts).await?;
         for set in &mut sets {
-            set.paths.retain(|path| path.is_reachable(&self.hops));
+            set.paths.retain(|path| path.is_reachable(&self.underlay.hops));
         }
-        self.exceptions = Exceptions::find(&self.netlink, &sets).await?;
-        let left_alone = self.exceptions.sets(&sets);
+        self.underlay.exceptions = Exceptions::find(&self.netlink, &sets).await?;
+        let left_alone = self.underlay.exceptions.sets(&sets);
         sets.extend(left_alone);
         Ok((sets, running))
     }
@@ -98,7 +95,7 @@ impl Edge {
             for set in sets.iter_mut() {
                 *set = set.placed(&placement.slots);
             }
-            wanted = paths::routes(sets, self.options.table_base, &self.hops);
+            wanted = paths::routes(sets, self.options.table_base, &self.underlay.hops);
             if self.options.dry_run {
                 self.slots = placement.slots;
                 return Ok((Wanted::default(), refused));
@@ -240,7 +237,9 @@ impl Edge {
                         _ => None,
                     };
                     arrives = interface.unwrap_or(0);
-                    let hop = || present.first_hop().and_then(|first| self.hops.get(&first)).map(|hop| hop.interface);
+                    let hop = || {
+                        present.first_hop().and_then(|first| self.underlay.hops.get(&first)).map(|hop| hop.interface)
+                    };
                     if interface.or_else(hop).is_some_and(|index| running.get(&index) != Some(&true)) {
                         why = Some("its interface is down or has no carrier".into());
                     }
@@ -259,26 +258,12 @@ impl Edge {
         Some(site)
     }
 
-    /// Whether a change of rules or routes may be one that matters to us. The echo of what is wanted does not.
-    pub(super) fn concerns(&self, change: &RoutingChange) -> bool {
-        if self.routing.concerns(change) || self.effects.concerns(change) {
-            return true;
-        }
-        let RoutingChange::Route { route, added } = change else { return false };
-        let destination = route.destination();
-        !tables(self.options.table_base).contains(&route.table())
-            && (self.firsts.iter().any(|first| destination.contains(&IpAddr::from(*first)))
-                || self.exceptions.differ_by(route.table(), destination, *added))
-    }
-
     /// Compares the kernel with what it should have; returns whether anything has to be put back or removed, or a path begins
     /// with another hop than before.
     pub(super) async fn differs(&mut self) -> Result<bool, AgentError> {
         let drift = if self.options.dry_run { Drift::default() } else { self.routing.compare(&self.netlink).await? };
         drift.log();
         self.mended += drift.lost() as u64;
-        Ok(drift.is_any()
-            || paths::first_hops(&self.netlink, &self.firsts).await? != self.hops
-            || self.exceptions.changed(&self.netlink).await?)
+        Ok(drift.is_any() || self.underlay.has_changed(&self.netlink).await?)
     }
 }

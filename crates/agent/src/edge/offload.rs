@@ -12,13 +12,14 @@ use std::{
     time::Duration,
 };
 
-use sidestep_hostd::Page;
+use sidestep_hostd::{Daemon, End, Handled, Page};
 use sidestep_linux::{
     LinuxError,
     bpf::balance::{self, Balancer, BalancerConfig, Side},
     effect::Checker,
     netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange, Target},
 };
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
     EdgeConfig, EdgeOptions,
@@ -27,9 +28,9 @@ use super::{
 };
 use crate::{
     AgentError,
-    daemon::{Daemon, End},
     effect::{Effects, note},
-    paths::{self, Exceptions, Interfaces, PathRoute},
+    inputs::{Input, Inputs},
+    paths::{self, Exceptions, Interfaces, PathRoute, Underlay},
     routing::{Drift, KernelRouting, Routes},
 };
 
@@ -37,9 +38,13 @@ use crate::{
 const NEEDS_SEED: &str =
     "it needs net.ipv4.fib_multipath_hash_seed (Linux 6.11 or later, with CONFIG_IP_ROUTE_MULTIPATH)";
 
+/// How long to wait after a change of an interface, so that the changes that come with it are handled together.
+const SETTLE: Duration = Duration::from_millis(10);
+
 /// The daemon that keeps multipath routes.
 pub(super) struct Offload {
     options: EdgeOptions,
+    inputs: Inputs<(), EdgeConfig>,
     netlink: Netlink,
     /// Has the kernel hash the site's packets itself, on the interfaces that are there.
     balancer: Balancer,
@@ -49,7 +54,8 @@ pub(super) struct Offload {
     routing: KernelRouting,
     /// Paths that have no next hop now.
     absent: usize,
-    exceptions: Exceptions,
+    /// What paths depend on in the main table.
+    underlay: Underlay,
     /// Whether packets leave by the paths that the kernel has drawn for them.
     effects: Effects,
     mended: u64,
@@ -59,7 +65,10 @@ pub(super) struct Offload {
 
 impl Offload {
     /// Sets the kernel's hash.
-    pub(super) async fn start(options: EdgeOptions) -> Result<Self, AgentError> {
+    pub(super) async fn start(
+        options: EdgeOptions,
+        configs: UnboundedReceiver<EdgeConfig>,
+    ) -> Result<Self, AgentError> {
         paths::check_reserved(options.table_base, options.priority)?;
         options.config.check_offload().map_err(AgentError::Reserved)?;
         let netlink = Netlink::open()?;
@@ -69,13 +78,14 @@ impl Offload {
             paths::check_tables(&netlink, options.table_base, inherited).await?;
         }
         let mut offload = Offload {
+            inputs: Inputs::new(configs, SETTLE),
             netlink,
             balancer: Balancer::load(&BalancerConfig { mark_mask: 1, dry_run: true, flows: None })?,
             attached: BTreeMap::new(),
             before: Vec::new(),
             routing: KernelRouting::new(domain),
             absent: 0,
-            exceptions: Exceptions::default(),
+            underlay: Underlay::default(),
             effects: Effects::default(),
             mended: 0,
             inherited,
@@ -158,7 +168,7 @@ impl Offload {
             );
         }
         self.absent = absent;
-        self.exceptions = Exceptions::find(&self.netlink, &sets).await?;
+        self.underlay.exceptions = Exceptions::find(&self.netlink, &sets).await?;
         let table = self.table();
         let mut routes = Routes::new();
         for set in &sets {
@@ -173,7 +183,7 @@ impl Offload {
                 routes.insert((table, set.destination), route);
             }
         }
-        for inner in self.exceptions.sets(&sets) {
+        for inner in self.underlay.exceptions.sets(&sets) {
             let destination = inner.destination;
             routes.insert((table, destination), Route { table, destination, target: Target::Throw, mtu: None });
         }
@@ -182,59 +192,39 @@ impl Offload {
 }
 
 impl Daemon for Offload {
-    type Update = ();
-    type Config = EdgeConfig;
+    type Error = AgentError;
+    type Event = Input<(), EdgeConfig>;
 
     const INTERVAL: Duration = Duration::from_secs(1);
-    const SETTLE: Duration = Duration::from_millis(10);
-    const AUDITS: bool = true;
 
-    async fn handle_start(&mut self) -> Result<(), AgentError> {
+    async fn start(&mut self) -> Result<(), AgentError> {
+        self.inputs.listen(None)?;
         settings::warn_of_sysctls(&self.options.config);
         Ok(())
     }
 
-    async fn handle_config(&mut self, mut config: EdgeConfig) -> Result<(), AgentError> {
-        if let Err(problem) = config.check_offload() {
-            tracing::error!("the configuration stays what it was: {problem}");
-            return Ok(());
-        }
-        if config.edge.seed != self.options.config.edge.seed {
-            tracing::warn!("seed stays what it is until the edge is started again");
-            config.edge.seed = self.options.config.edge.seed;
-        }
-        if config.metrics != self.options.config.metrics {
-            tracing::warn!("[metrics] stays what it is until the edge is started again");
-        }
-        self.options.config = config;
-        tracing::info!("the configuration was read again");
-        self.handle_links().await
+    async fn next_event(&mut self) -> Option<Self::Event> {
+        let Offload { inputs, routing, underlay, effects, .. } = self;
+        let concerns = |change: &RoutingChange| {
+            routing.concerns(change) || effects.concerns(change) || underlay.concerns(routing, change)
+        };
+        inputs.next(concerns).await
     }
 
-    /// The kernel removes next hops together with their interfaces. Routes that it has as they should be are left alone.
-    async fn handle_links(&mut self) -> Result<(), AgentError> {
-        self.netlink.renew()?;
-        self.routing.compare(&self.netlink).await?;
-        Ok(())
-    }
-
-    fn is_concerned(&self, change: &RoutingChange) -> bool {
-        if self.routing.concerns(change) || self.effects.concerns(change) {
-            return true;
+    async fn handle_event(&mut self, event: Self::Event) -> Handled<AgentError> {
+        match event {
+            // No controller is followed.
+            Input::Controller(_) => Handled { result: Ok(()), reconciles: false },
+            Input::Config(config) => Handled { result: self.handle_config(*config).await, reconciles: true },
+            Input::Links => {
+                let result = self.handle_links().await;
+                self.inputs.links_handled(result)
+            }
+            Input::Routing => {
+                let differs = self.compare().await;
+                self.inputs.compared(differs)
+            }
         }
-        let RoutingChange::Route { route, added } = change else { return false };
-        route.table() != self.table() && self.exceptions.differ_by(route.table(), route.destination(), *added)
-    }
-
-    async fn compare(&mut self) -> Result<bool, AgentError> {
-        let drift = if self.options.dry_run { Drift::default() } else { self.routing.compare(&self.netlink).await? };
-        drift.log();
-        self.mended += drift.lost() as u64;
-        let differs = drift.is_any() || self.exceptions.changed(&self.netlink).await?;
-        if !differs {
-            note(self.check_effect().await);
-        }
-        Ok(differs)
     }
 
     async fn reconcile(&mut self) -> Result<(), AgentError> {
@@ -279,7 +269,7 @@ impl Daemon for Offload {
         status::to_json(&self.current_status()?)
     }
 
-    async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
+    async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
         Ok(metrics::page(&self.current_status()?, faults))
     }
 
@@ -294,6 +284,41 @@ impl Daemon for Offload {
 }
 
 impl Offload {
+    async fn handle_config(&mut self, mut config: EdgeConfig) -> Result<(), AgentError> {
+        if let Err(problem) = config.check_offload() {
+            tracing::error!("the configuration stays what it was: {problem}");
+            return Ok(());
+        }
+        if config.edge.seed != self.options.config.edge.seed {
+            tracing::warn!("seed stays what it is until the edge is started again");
+            config.edge.seed = self.options.config.edge.seed;
+        }
+        if config.metrics != self.options.config.metrics {
+            tracing::warn!("[metrics] stays what it is until the edge is started again");
+        }
+        self.options.config = config;
+        tracing::info!("the configuration was read again");
+        self.handle_links().await
+    }
+
+    /// The kernel removes next hops together with their interfaces. Routes that it has as they should be are left alone.
+    async fn handle_links(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
+        self.routing.compare(&self.netlink).await?;
+        Ok(())
+    }
+
+    async fn compare(&mut self) -> Result<bool, AgentError> {
+        let drift = if self.options.dry_run { Drift::default() } else { self.routing.compare(&self.netlink).await? };
+        drift.log();
+        self.mended += drift.lost() as u64;
+        let differs = drift.is_any() || self.underlay.has_changed(&self.netlink).await?;
+        if !differs {
+            note(self.check_effect().await);
+        }
+        Ok(differs)
+    }
+
     /// Attaches the program where it is not. A packet that comes with a hash of its network card's, or of the socket that sent it on
     /// this machine, would keep that.
     async fn rehash(&mut self) -> Result<(), AgentError> {

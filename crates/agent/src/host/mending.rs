@@ -6,18 +6,12 @@
 //! takes longer, unless the machine is very busy, and of a path's delay one round trip is measured wrongly at most. That is
 //! why the program goes on deciding meanwhile. Where it happens again and again, it learns nothing (`drift`).
 
-use std::{net::IpAddr, time::Instant};
+use std::time::Instant;
 
-use ipnet::IpNet;
-use sidestep_linux::netlink::{Family, LOCAL, MarkRule, RouteRule, RoutingChange};
+use sidestep_linux::netlink::{Family, LOCAL, MarkRule, RouteRule};
 
 use super::Host;
-use crate::{
-    AgentError,
-    effect::note,
-    paths::{self, MarkBits, tables},
-    routing::Drift,
-};
+use crate::{AgentError, effect::note, paths::MarkBits, routing::Drift};
 
 /// How many rules and routes were put back since the daemon began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,21 +21,6 @@ pub(super) struct Mended {
 }
 
 impl Host {
-    /// Whether a change of rules or routes may be one that matters to us. The echo of what is wanted does not.
-    pub(super) fn is_concerned(&self, change: &RoutingChange) -> bool {
-        if self.routing.concerns(change) || self.effects.concerns(change) {
-            return true;
-        }
-        let RoutingChange::Route { route, added } = change else { return false };
-        !tables(self.options.table_base).contains(&route.table())
-            && (self.leads_to_a_first_hop(&route.destination())
-                || self.exceptions.differ_by(route.table(), route.destination(), *added))
-    }
-
-    fn leads_to_a_first_hop(&self, destination: &IpNet) -> bool {
-        self.firsts.iter().any(|first| destination.contains(&IpAddr::from(*first)))
-    }
-
     /// Forgets the rules and routes that the kernel no longer has; returns whether anything has to be put back, or a path
     /// begins with another hop than before.
     pub(super) async fn compare(&mut self) -> Result<bool, AgentError> {
@@ -55,9 +34,7 @@ impl Host {
             self.program.configure(&self.program_config()?)?;
             self.note_drift(true)?;
         }
-        let differs = drift.is_any()
-            || paths::first_hops(&self.netlink, &self.firsts).await? != self.hops
-            || self.exceptions.changed(&self.netlink).await?;
+        let differs = drift.is_any() || self.underlay.has_changed(&self.netlink).await?;
         if !differs {
             note(self.check_effect().await);
         }

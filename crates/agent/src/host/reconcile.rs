@@ -40,9 +40,9 @@ impl Host {
             set.paths.retain(|path| path.is_reachable(&hops));
             set.paths.truncate(MAX_PATHS);
         }
-        self.exceptions = Exceptions::find_on_host(&self.netlink, &sets).await?;
+        self.underlay.exceptions = Exceptions::find_on_host(&self.netlink, &sets).await?;
         self.leave_local_alone(&mut sets);
-        let left_alone = self.exceptions.sets(&sets);
+        let left_alone = self.underlay.exceptions.sets(&sets);
         let excepted: BTreeSet<_> = left_alone.iter().map(|set| set.destination).collect();
         sets.extend(left_alone);
         let mut placed = Vec::new();
@@ -79,7 +79,9 @@ impl Host {
 
     /// Takes the paths of destinations that are nothing but this host's own, or on a link only.
     fn leave_local_alone(&self, sets: &mut [DestinationPaths]) {
-        for set in sets.iter_mut().filter(|set| !set.paths.is_empty() && self.exceptions.is_local(set.destination)) {
+        for set in
+            sets.iter_mut().filter(|set| !set.paths.is_empty() && self.underlay.exceptions.is_local(set.destination))
+        {
             tracing::warn!(
                 destination = %set.destination,
                 "no path leads there: it is this host's own, or on a link only; its connections are left alone"
@@ -248,10 +250,10 @@ impl Host {
         let firsts: BTreeSet<_> = sets.iter().flat_map(|set| &set.paths).filter_map(HostPath::first_hop).collect();
         let hops = paths::first_hops(&self.netlink, &firsts).await?;
         let without: Vec<_> = firsts.iter().filter(|first| !hops.contains_key(first)).collect();
-        if !without.is_empty() && (hops != self.hops || firsts != self.firsts) {
+        if !without.is_empty() && (hops != self.underlay.hops || firsts != self.underlay.firsts) {
             tracing::warn!(first_segments = ?without, "no route leads there: their paths are left out until one does");
         }
-        (self.firsts, self.hops) = (firsts, hops.clone());
+        (self.underlay.firsts, self.underlay.hops) = (firsts, hops.clone());
         Ok(hops)
     }
 

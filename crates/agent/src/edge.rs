@@ -18,20 +18,19 @@ mod status;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::Ipv6Addr,
     ops::ControlFlow,
     time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
 use sidestep_hostd::{
-    ControlSocket, Listeners, Page, Scrapes,
+    ControlSocket, Daemon, End, Handled, Listeners, Page, Scrapes, Shutdown,
     control::{self, Protocol, Request},
 };
 use sidestep_linux::{
     bpf::balance::{self, Balancer, BalancerConfig, Side, Site},
     monotonic_now,
-    netlink::{Netlink, NextHop, RoutingChange},
+    netlink::{Netlink, RoutingChange},
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -50,10 +49,10 @@ pub use self::{
 };
 use crate::{
     AgentError,
-    daemon::{self, Daemon, End, Inputs, Shutdown},
     effect::{Effects, note},
     firewall::Firewall,
-    paths::{Exceptions, MarkBits, Slots, check_reserved, check_tables},
+    inputs::{Input, Inputs},
+    paths::{MarkBits, Slots, Underlay, check_reserved, check_tables},
     routing::KernelRouting,
 };
 
@@ -98,13 +97,14 @@ pub async fn run_edge(
 ) -> Result<(), AgentError> {
     let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
     let control = ControlSocket::claim(NAME, "edge", PROTOCOL).await?.with_status_at(status::NAME)?;
-    let inputs = Inputs { configs, listeners: Listeners { scrapes, control: Some(control) } };
+    let listeners = Listeners { scrapes, control: Some(control) };
     if options.offload {
-        let offload = offload::Offload::start(options).await?;
-        return daemon::run(offload, inputs, ready, shutdown).await;
+        let offload = offload::Offload::start(options, configs).await?;
+        return sidestep_hostd::run(offload, listeners, ready, shutdown).await;
     }
-    let edge = Edge::start(options).await?;
-    daemon::run(edge, inputs, ready, shutdown).await
+    // A path whose carrier is lost is left at once.
+    let edge = Edge::start(options, Inputs::new(configs, Duration::ZERO)).await?;
+    sidestep_hostd::run(edge, listeners, ready, shutdown).await
 }
 
 /// Ends the edge daemon of the calling thread's network namespace, and removes what it or one before it left: filters on
@@ -119,6 +119,7 @@ pub async fn stop_edge(table_base: u32, priority: u32) -> Result<bool, AgentErro
 struct Edge {
     /// What the daemon was started with; its configuration is the one that is in force.
     options: EdgeOptions,
+    inputs: Inputs<(), EdgeConfig>,
     netlink: Netlink,
     balancer: Balancer,
     /// What the program was loaded with.
@@ -137,15 +138,12 @@ struct Edge {
     sites: BTreeMap<IpNet, Option<Site>>,
     /// Why a path is dead, by destination and name.
     dead: BTreeMap<(IpNet, String), String>,
-    /// The first segments of all paths, and the next hops to those that the kernel has a route to.
-    firsts: BTreeSet<Ipv6Addr>,
-    hops: BTreeMap<Ipv6Addr, NextHop>,
+    /// What paths depend on in the kernel's other tables.
+    underlay: Underlay,
     /// The other edge, if it is compared with.
     peer: Option<peer::Peer>,
     /// The probes of paths, if health goes by them.
     probes: Option<probes::Probes>,
-    /// What the main table has within destinations with paths.
-    exceptions: Exceptions,
     /// Whether packets leave by the paths of their marks.
     effects: Effects,
     /// Rules of others that restore marks.
@@ -166,7 +164,7 @@ struct Edge {
 }
 
 impl Edge {
-    async fn start(mut options: EdgeOptions) -> Result<Self, AgentError> {
+    async fn start(mut options: EdgeOptions, inputs: Inputs<(), EdgeConfig>) -> Result<Self, AgentError> {
         check_reserved(options.table_base, options.priority)?;
         let netlink = Netlink::open()?;
         let kept = seed::in_place(&netlink, &options.config.edge.inside).await?;
@@ -184,6 +182,7 @@ impl Edge {
             check_tables(&netlink, options.table_base, inherited).await?;
         }
         Ok(Edge {
+            inputs,
             balancer: Balancer::load(&loaded)?,
             netlink,
             loaded,
@@ -196,9 +195,7 @@ impl Edge {
             peer: peer::Peer::open(&options.config.edge)?,
             probes: None,
             dead: BTreeMap::new(),
-            firsts: BTreeSet::new(),
-            hops: BTreeMap::new(),
-            exceptions: Exceptions::default(),
+            underlay: Underlay::default(),
             effects: Effects::default(),
             firewall: Firewall::default(),
             mended: 0,
@@ -222,62 +219,58 @@ impl Edge {
     }
 }
 
+/// What reaches the edge daemon.
+enum Event {
+    Input(Input<(), EdgeConfig>),
+    /// The other edge is heard, probes are due or answered, or these cannot be asked.
+    Own(Result<(), AgentError>),
+}
+
 impl Daemon for Edge {
-    type Update = ();
-    type Config = EdgeConfig;
+    type Error = AgentError;
+    type Event = Event;
 
     /// How often to look whether the program is still where it should be.
     const INTERVAL: Duration = Duration::from_secs(1);
-    /// A path whose carrier is lost is left at once.
-    const SETTLE: Duration = Duration::ZERO;
-    const AUDITS: bool = true;
 
-    async fn handle_start(&mut self) -> Result<(), AgentError> {
+    async fn start(&mut self) -> Result<(), AgentError> {
+        self.inputs.listen(None)?;
         settings::warn_of_sysctls(&self.options.config);
         self.log_seed();
         Ok(())
     }
 
-    async fn handle_config(&mut self, mut config: EdgeConfig) -> Result<(), AgentError> {
-        let (new, now) = (&config.edge, &self.options.config.edge);
-        if (new.mark_mask, new.stateful, new.flows) != (now.mark_mask, now.stateful, now.flows) {
-            tracing::warn!("mark_mask, stateful and flows stay what they are until the edge is started again");
+    async fn next_event(&mut self) -> Option<Event> {
+        let Edge { inputs, routing, underlay, effects, peer, probes, .. } = self;
+        let is_deaf = inputs.is_deaf();
+        let concerns = |change: &RoutingChange| {
+            routing.concerns(change) || effects.concerns(change) || underlay.concerns(routing, change)
+        };
+        tokio::select! {
+            input = inputs.next(concerns) => input.map(Event::Input),
+            heard = heard(peer.as_ref()), if !is_deaf => Some(Event::Own(heard)),
+            probed = probed(probes.as_ref()), if !is_deaf => Some(Event::Own(probed)),
         }
-        if (new.listen, new.peer) != (now.listen, now.peer) {
-            tracing::warn!("listen and peer stay what they are until the edge is started again");
-        }
-        if config.metrics != self.options.config.metrics {
-            tracing::warn!("[metrics] stays what it is until the edge is started again");
-        }
-        let before = self.options.config.edge.seed;
-        // One that nobody gave stays while the daemon works.
-        let kept = (self.seed_origin != SeedOrigin::Given).then_some(before);
-        self.seed_origin = config.settle_seed(kept);
-        self.options.config = config;
-        tracing::info!("the configuration was read again");
-        if self.options.config.edge.seed != before {
-            self.log_seed();
-        }
-        self.handle_links().await
     }
 
-    /// The kernel removes routes together with their interface, and gives a new interface another number.
-    async fn handle_links(&mut self) -> Result<(), AgentError> {
-        self.netlink.renew()?;
-        self.routing.forget_routes();
-        Ok(())
-    }
-
-    fn is_concerned(&self, change: &RoutingChange) -> bool {
-        self.concerns(change)
-    }
-
-    async fn compare(&mut self) -> Result<bool, AgentError> {
-        let differs = self.differs().await?;
-        if !differs {
-            note(self.check_effect().await);
+    async fn handle_event(&mut self, event: Event) -> Handled<AgentError> {
+        match event {
+            // No controller is followed.
+            Event::Input(Input::Controller(_)) => Handled { result: Ok(()), reconciles: false },
+            Event::Input(Input::Config(config)) => Handled { result: self.handle_config(*config), reconciles: true },
+            Event::Input(Input::Links) => {
+                let result = self.handle_links();
+                self.inputs.links_handled(result)
+            }
+            Event::Input(Input::Routing) => {
+                let differs = self.compare().await;
+                self.inputs.compared(differs)
+            }
+            Event::Own(came) => {
+                let result = came.and_then(|()| self.handle_own());
+                self.inputs.own_handled(result)
+            }
         }
-        Ok(differs)
     }
 
     async fn reconcile(&mut self) -> Result<(), AgentError> {
@@ -291,6 +284,7 @@ impl Daemon for Edge {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
+        self.inputs.hear();
         self.netlink.renew()?;
         self.stay_attached().await?;
         self.refresh_probes()?;
@@ -307,21 +301,6 @@ impl Daemon for Edge {
         Ok(ControlFlow::Continue(()))
     }
 
-    async fn next_event(&self) -> Result<(), AgentError> {
-        tokio::select! {
-            heard = heard(self.peer.as_ref()) => heard,
-            probed = probed(self.probes.as_ref()) => probed,
-        }
-    }
-
-    fn handle_event(&mut self) -> Result<(), AgentError> {
-        if let Some(peer) = &mut self.peer {
-            peer.take();
-            self.write_sites()?;
-        }
-        self.handle_probes()
-    }
-
     fn status(&self) -> String {
         let paths: usize = self.options.config.destinations.iter().map(|set| set.paths.len()).sum();
         let dead = if self.dead.is_empty() { String::new() } else { format!(", {} dead", self.dead.len()) };
@@ -335,7 +314,7 @@ impl Daemon for Edge {
         status::to_json(&self.current_status()?)
     }
 
-    async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
+    async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
         Ok(metrics::page(&self.current_status()?, faults))
     }
 
@@ -382,6 +361,54 @@ async fn probed(probes: Option<&probes::Probes>) -> Result<(), AgentError> {
     match probes {
         Some(probes) => Ok(probes.due().await?),
         None => std::future::pending().await,
+    }
+}
+
+impl Edge {
+    fn handle_config(&mut self, mut config: EdgeConfig) -> Result<(), AgentError> {
+        let (new, now) = (&config.edge, &self.options.config.edge);
+        if (new.mark_mask, new.stateful, new.flows) != (now.mark_mask, now.stateful, now.flows) {
+            tracing::warn!("mark_mask, stateful and flows stay what they are until the edge is started again");
+        }
+        if (new.listen, new.peer) != (now.listen, now.peer) {
+            tracing::warn!("listen and peer stay what they are until the edge is started again");
+        }
+        if config.metrics != self.options.config.metrics {
+            tracing::warn!("[metrics] stays what it is until the edge is started again");
+        }
+        let before = self.options.config.edge.seed;
+        // One that nobody gave stays while the daemon works.
+        let kept = (self.seed_origin != SeedOrigin::Given).then_some(before);
+        self.seed_origin = config.settle_seed(kept);
+        self.options.config = config;
+        tracing::info!("the configuration was read again");
+        if self.options.config.edge.seed != before {
+            self.log_seed();
+        }
+        self.handle_links()
+    }
+
+    /// The kernel removes routes together with their interface, and gives a new interface another number.
+    fn handle_links(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
+        self.routing.forget_routes();
+        Ok(())
+    }
+
+    async fn compare(&mut self) -> Result<bool, AgentError> {
+        let differs = self.differs().await?;
+        if !differs {
+            note(self.check_effect().await);
+        }
+        Ok(differs)
+    }
+
+    fn handle_own(&mut self) -> Result<(), AgentError> {
+        if let Some(peer) = &mut self.peer {
+            peer.take();
+            self.write_sites()?;
+        }
+        self.handle_probes()
     }
 }
 

@@ -13,15 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sidestep_api::{BindingUpdate, Connection, Latest, UsageReport, Watcher, watch_bindings};
+use sidestep_api::{BindingUpdate, Connection, Latest, UsageReport, watch_bindings};
 use sidestep_hostd::{
-    ControlSocket, Listeners, Page, Scrapes,
+    ControlSocket, Daemon, End, Handled, Listeners, Page, Scrapes, Shutdown,
     control::{self, Protocol, Request},
 };
-use sidestep_linux::{
-    bpf::ecn::EcnDecap,
-    netlink::{Netlink, RoutingChange},
-};
+use sidestep_linux::{bpf::ecn::EcnDecap, netlink::Netlink};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::metrics::ROUTER_METRICS;
@@ -33,7 +30,7 @@ use self::{
 };
 use crate::{
     AgentError,
-    daemon::{self, Daemon, End, Inputs, Shutdown},
+    inputs::{Input, Inputs},
 };
 
 /// The name by which the router daemon of a network namespace is known.
@@ -72,9 +69,9 @@ pub async fn run_router(
 ) -> Result<(), AgentError> {
     let metrics = options.metrics;
     let control = Some(ControlSocket::claim(NAME, "router", PROTOCOL).await?);
-    let router = Router::start(options).await?;
+    let router = Router::start(options, looks)?;
     let listeners = Listeners { scrapes: Scrapes::listen_if(metrics).await?, control };
-    daemon::run(router, Inputs { configs: looks, listeners }, ready, shutdown).await
+    sidestep_hostd::run(router, listeners, ready, shutdown).await
 }
 
 /// Ends the router daemon of the calling thread's network namespace, and removes what it or one before it left.
@@ -91,6 +88,7 @@ pub async fn stop_router() -> Result<bool, AgentError> {
 /// The daemon's hold on the kernel, and its connection to the controller.
 struct Router {
     options: RouterOptions,
+    inputs: Inputs<BindingUpdate, ()>,
     netlink: Netlink,
     reports: Reports,
     sids: Sids,
@@ -100,8 +98,10 @@ struct Router {
 }
 
 impl Router {
-    async fn start(options: RouterOptions) -> Result<Self, AgentError> {
+    fn start(options: RouterOptions, looks: UnboundedReceiver<()>) -> Result<Self, AgentError> {
         Ok(Router {
+            // A link that goes down or up is reported at once.
+            inputs: Inputs::new(looks, Duration::ZERO),
             netlink: Netlink::open()?,
             reports: Reports::new(&options.controller)?,
             sids: Sids::open()?,
@@ -110,6 +110,21 @@ impl Router {
             connected: false,
             started: Instant::now(),
         })
+    }
+
+    fn handle_controller(&mut self, latest: Latest<BindingUpdate>) {
+        self.connected = latest.connection == Connection::Connected;
+        if let Connection::Lost { reason } = &latest.connection {
+            tracing::warn!(reason, "the controller is away; the last Path IDs stay");
+        }
+        if let Some(update) = &latest.update {
+            self.sids.want(&update.bindings);
+        }
+    }
+
+    async fn handle_links(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
+        self.report().await
     }
 
     /// Looks at the links, and reports their state to the controller.
@@ -125,49 +140,42 @@ impl Router {
 }
 
 impl Daemon for Router {
-    type Update = BindingUpdate;
-    type Config = ();
+    type Error = AgentError;
+    type Event = Input<BindingUpdate, ()>;
 
     /// How often link counters are reported, and SIDs that the kernel has refused are tried again.
     const INTERVAL: Duration = Duration::from_secs(1);
-    /// A link that goes down or up is reported at once.
-    const SETTLE: Duration = Duration::ZERO;
-    const AUDITS: bool = true;
 
-    async fn follow(&self) -> Result<Option<Watcher<BindingUpdate>>, AgentError> {
-        Ok(Some(watch_bindings(&self.options.controller, &self.options.node, false).await?))
-    }
-
-    async fn handle_start(&mut self) -> Result<(), AgentError> {
+    async fn start(&mut self) -> Result<(), AgentError> {
+        self.inputs.listen(Some(watch_bindings(&self.options.controller, &self.options.node, false).await?))?;
         self.links.refresh(&self.netlink).await
     }
 
-    async fn handle_controller(&mut self, latest: Latest<BindingUpdate>) -> Result<(), AgentError> {
-        self.connected = latest.connection == Connection::Connected;
-        if let Connection::Lost { reason } = &latest.connection {
-            tracing::warn!(reason, "the controller is away; the last Path IDs stay");
+    async fn next_event(&mut self) -> Option<Self::Event> {
+        let Router { inputs, sids, .. } = self;
+        inputs.next(|change| sids.concerns(change)).await
+    }
+
+    async fn handle_event(&mut self, event: Self::Event) -> Handled<AgentError> {
+        match event {
+            Input::Controller(latest) => {
+                self.handle_controller(latest);
+                Handled { result: Ok(()), reconciles: self.connected }
+            }
+            Input::Config(_) => Handled { result: self.report().await, reconciles: true },
+            Input::Links => {
+                let result = self.handle_links().await;
+                self.inputs.links_handled(result)
+            }
+            Input::Routing => {
+                let differs = self.sids.compare(&self.netlink).await;
+                self.inputs.compared(differs)
+            }
         }
-        if let Some(update) = &latest.update {
-            self.sids.want(&update.bindings);
-        }
-        Ok(())
     }
 
-    async fn handle_config(&mut self, (): ()) -> Result<(), AgentError> {
-        self.report().await
-    }
-
-    async fn handle_links(&mut self) -> Result<(), AgentError> {
-        self.netlink.renew()?;
-        self.report().await
-    }
-
-    fn is_concerned(&self, change: &RoutingChange) -> bool {
-        self.sids.concerns(change)
-    }
-
-    async fn compare(&mut self) -> Result<bool, AgentError> {
-        self.sids.compare(&self.netlink).await
+    fn is_ready(&self) -> bool {
+        self.inputs.is_answered()
     }
 
     async fn reconcile(&mut self) -> Result<(), AgentError> {
@@ -191,7 +199,7 @@ impl Daemon for Router {
         format!("controller {controller}; {}{down}", self.sids.status())
     }
 
-    async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
+    async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
         let reading = RouterReading {
             connected: self.connected,
             taken: self.reports.taken(),

@@ -32,22 +32,18 @@ use std::{
 };
 
 use sidestep_hostd::{
-    ControlSocket, Handled, Listeners, Page, Scrapes,
+    ControlSocket, End, Handled, Listeners, Page, Scrapes, Shutdown,
     control::{self, Protocol, Request},
 };
 use sidestep_linux::{
     Pauses,
     bpf::passive::Passive,
     monotonic_now,
-    netlink::{Family, InnerRoute, Interface, LinkWatch, Netlink, RoutingChange},
+    netlink::{Family, InnerRoute, Interface, Netlink, RoutingChange},
 };
 use sidestep_net::Time;
 use sidestep_proto::irc::IrcMode;
-use tokio::{
-    sync::mpsc::UnboundedReceiver,
-    task::JoinError,
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::mpsc::UnboundedReceiver, task::JoinError, time::Instant};
 
 pub use self::{
     config::{
@@ -67,10 +63,9 @@ use self::{families::Side, following::Followed, kernel::Numbers, probes::Probing
 use super::{keeps, overridden, status::to_json};
 use crate::{
     AgentError,
-    audit::Audit,
-    daemon::{End, Shutdown},
     effect::{Effects, note},
     firewall::Firewall,
+    inputs::{Input, Inputs, reached},
     paths::{check_reserved, check_tables},
     routing::KernelRouting,
 };
@@ -130,9 +125,7 @@ pub async fn stop_route_control(table_base: u32, priority: u32) -> Result<bool, 
 struct RouteControl {
     options: RouteControlOptions,
     netlink: Netlink,
-    watch: LinkWatch,
-    audit: Audit,
-    configs: UnboundedReceiver<RouteControlConfig>,
+    inputs: Inputs<(), RouteControlConfig>,
     /// The decisions of each family.
     sides: Vec<Side>,
     /// By egress: its interface, if it is there.
@@ -182,11 +175,11 @@ enum Event {
     Due,
     /// A socket may have answers.
     Answer(usize),
-    Links,
-    Audit,
+    Input(Input<(), RouteControlConfig>),
+    /// Ways that were missing a moment ago are looked at again.
+    Recheck,
     /// A trial of an egress is over.
     Trial(Result<trial::Outcome, JoinError>),
-    Config(Box<RouteControlConfig>),
 }
 
 impl RouteControl {
@@ -207,9 +200,7 @@ impl RouteControl {
         Ok(RouteControl {
             sides: Side::all(&options.config, |family| before.get(&family).copied())?,
             netlink,
-            watch: LinkWatch::open()?,
-            audit: Audit::open()?,
-            configs,
+            inputs: Inputs::new(configs, Duration::ZERO),
             links: vec![None; options.config.egresses.len()],
             refused: BTreeMap::new(),
             probers: Vec::new(),
@@ -326,6 +317,7 @@ impl sidestep_hostd::Daemon for RouteControl {
     const INTERVAL: Duration = flows::LOOK;
 
     async fn start(&mut self) -> Result<(), AgentError> {
+        self.inputs.listen(None)?;
         settings::warn_of_sysctls(&self.options.config);
         self.options.config.doubts().iter().for_each(|doubt| tracing::warn!("{doubt}"));
         Ok(())
@@ -334,19 +326,16 @@ impl sidestep_hostd::Daemon for RouteControl {
     async fn next_event(&mut self) -> Option<Event> {
         let due = self.due().map(|due| Instant::now() + due.since(monotonic_now()).to_std());
         let destinations = &self.options.config.route_control.destinations;
-        let (configs, watch, audit) = (&mut self.configs, &mut self.watch, &mut self.audit);
-        let (routing, effects, trials) = (&self.routing, &self.effects, &mut self.trials);
+        let (inputs, routing, effects, trials) = (&mut self.inputs, &self.routing, &self.effects, &mut self.trials);
         let concerns = |change: &RoutingChange| {
             routing.concerns(change) || effects.concerns(change) || kernel::is_inner(destinations, change)
         };
         Some(tokio::select! {
             () = reached(due) => Event::Due,
-            () = reached(self.recheck) => Event::Links,
+            () = reached(self.recheck) => Event::Recheck,
             socket = probes::answered(&self.probers) => Event::Answer(socket),
-            () = watch.changed() => Event::Links,
-            () = audit.is_due(concerns) => Event::Audit,
+            input = inputs.next(concerns) => Event::Input(input?),
             outcome = trial::ended(trials) => Event::Trial(outcome),
-            Some(config) = configs.recv() => Event::Config(Box::new(config)),
         })
     }
 
@@ -356,23 +345,25 @@ impl sidestep_hostd::Daemon for RouteControl {
         let (result, mut reconciles) = match event {
             Event::Due => (self.handle_due(), false),
             Event::Answer(socket) => (self.take_answers(socket), false),
-            Event::Links => (self.handle_links().await, true),
-            Event::Audit => {
-                let began = Instant::now();
+            Event::Recheck => (self.handle_links().await, true),
+            Event::Input(Input::Links) => (self.handle_links().await, true),
+            // No controller is followed.
+            Event::Input(Input::Controller(_)) => (Ok(()), false),
+            Event::Input(Input::Routing) => {
                 let compared = self.differs().await;
                 let unmeasured = self.is_passive_lost().await;
                 let differs = matches!(compared, Ok(true)) || matches!(unmeasured, Ok(true));
                 if !differs {
                     note(self.check_effect().await);
                 }
-                self.audit.done(began.elapsed());
-                (compared.map(drop), differs)
+                let handled = self.inputs.compared(compared);
+                (handled.result, differs)
             }
             Event::Trial(outcome) => {
                 self.handle_outcome(outcome);
                 (Ok(()), false)
             }
-            Event::Config(config) => {
+            Event::Input(Input::Config(config)) => {
                 let result = self.handle_config(*config);
                 self.routing.forget_routes();
                 (result, true)
@@ -455,14 +446,5 @@ impl RouteControl {
         self.netlink.renew()?;
         self.routing.compare(&self.netlink).await?;
         self.read_links().await
-    }
-}
-
-/// Completes at `instant`; never without one.
-async fn reached(instant: Option<Instant>) {
-    match instant {
-        Some(instant) if instant <= Instant::now() => {}
-        Some(instant) => sleep_until(instant).await,
-        None => std::future::pending().await,
     }
 }

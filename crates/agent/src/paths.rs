@@ -7,6 +7,7 @@ mod local;
 mod routes;
 mod shared;
 mod slots;
+mod underlay;
 
 pub(crate) use self::{
     check::{Checker, is_interface_name},
@@ -15,6 +16,7 @@ pub(crate) use self::{
     routes::routes,
     shared::{MarkBits, check_reserved, check_tables, first_hops, mapped, tables},
     slots::{Placement, Room, Slots, place},
+    underlay::Underlay,
 };
 pub use self::{
     check::{Place, Places},

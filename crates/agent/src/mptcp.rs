@@ -16,13 +16,12 @@ mod tally;
 use std::{ops::ControlFlow, path::PathBuf, time::Duration};
 
 use sidestep_hostd::{
-    ControlSocket, Listeners, Page, Scrapes,
+    ControlSocket, Daemon, End, Handled, Listeners, Page, Scrapes, Shutdown,
     control::{self, Protocol, Request},
 };
 use sidestep_linux::{
     LinuxError,
     mptcp::{EventSocket, Heard, ManagerSetting, SubflowRequests, port_range, tcp_ends},
-    netlink::RoutingChange,
     netns::NetNsId,
     sock_diag::SockDiag,
 };
@@ -49,7 +48,7 @@ use self::{
 };
 use crate::{
     AgentError,
-    daemon::{self, Daemon, End, Inputs, Shutdown},
+    inputs::{Input, Inputs},
 };
 
 /// What the path manager needs to know.
@@ -81,9 +80,9 @@ pub async fn run_mptcp_pm(
 ) -> Result<(), AgentError> {
     let listen = options.config.metrics.listen;
     let control = Some(ControlSocket::claim(NAME, "mptcp-pm", Protocol::Byte).await?);
-    let path_manager = PathManager::start(options)?;
+    let path_manager = PathManager::start(options, Inputs::new(configs, SETTLE))?;
     let listeners = Listeners { scrapes: Scrapes::listen_if(listen).await?, control };
-    daemon::run(path_manager, Inputs { configs, listeners }, ready, shutdown).await
+    sidestep_hostd::run(path_manager, listeners, ready, shutdown).await
 }
 
 /// The status of the path manager of the calling thread's network namespace; `None` if there is none.
@@ -111,6 +110,7 @@ pub async fn stop_mptcp_pm(state: Option<PathBuf>) -> Result<bool, AgentError> {
 /// The path manager's hold on the kernel.
 struct PathManager {
     options: MptcpPmOptions,
+    inputs: Inputs<(), MptcpPmConfig>,
     manager: Manager,
     events: EventSocket,
     requests: SubflowRequests,
@@ -128,6 +128,8 @@ struct PathManager {
     log_after: Instant,
 }
 
+/// How long to wait after a change of an interface, so that the changes that come with it are handled together.
+const SETTLE: Duration = Duration::from_millis(100);
 /// The socket's name.
 const NAME: &str = "sidestep-mptcp-pm";
 /// Events that are read, and commands that are given, before others have their turn.
@@ -138,7 +140,7 @@ const SHARE: u32 = 20;
 const LOG: Duration = Duration::from_secs(60);
 
 impl PathManager {
-    fn start(options: MptcpPmOptions) -> Result<Self, AgentError> {
+    fn start(options: MptcpPmOptions, inputs: Inputs<(), MptcpPmConfig>) -> Result<Self, AgentError> {
         let setting = ManagerSetting::current()?;
         if !ManagerSetting::is_mptcp_enabled() {
             tracing::warn!("MPTCP is switched off here: `sysctl -w net.mptcp.enabled=1`");
@@ -152,6 +154,7 @@ impl PathManager {
             manager.set_dry_run();
         }
         Ok(PathManager {
+            inputs,
             manager,
             events: EventSocket::open(options.config.watch.event_buffer.get() as usize)?,
             requests: SubflowRequests::open()?,
@@ -266,6 +269,20 @@ impl PathManager {
         Ok(())
     }
 
+    /// Routes and rules have changed, or changes may have been missed.
+    async fn handle_routes(&mut self) -> Result<(), AgentError> {
+        self.read_addresses().await?;
+        self.manager.handle_routes();
+        Ok(())
+    }
+
+    /// When the list is to be read again, or the manager wants to be woken.
+    fn due(&self) -> Instant {
+        let now = sidestep_linux::monotonic_now();
+        let due = self.manager.poll_timeout().map(|at| Instant::now() + at.since(now).to_std());
+        due.map_or(self.next_list, |due| due.min(self.next_list))
+    }
+
     /// Says which limits were reached since that was last said.
     fn log_limits(&mut self) {
         if self.log_after > Instant::now() {
@@ -292,58 +309,32 @@ impl PathManager {
     }
 }
 
+/// What reaches the path manager.
+enum Event {
+    Input(Input<(), MptcpPmConfig>),
+    /// The kernel has events, or something is due; or the kernel cannot be asked.
+    Turn(Result<(), AgentError>),
+}
+
 impl Daemon for PathManager {
-    type Update = ();
-    type Config = MptcpPmConfig;
+    type Error = AgentError;
+    type Event = Event;
 
     const INTERVAL: Duration = Duration::from_secs(1);
-    const SETTLE: Duration = Duration::from_millis(100);
-    const AUDITS: bool = true;
 
-    async fn handle_start(&mut self) -> Result<(), AgentError> {
+    async fn start(&mut self) -> Result<(), AgentError> {
+        self.inputs.listen(None)?;
         self.read_addresses().await?;
         self.list()?;
         // Only a path manager that works takes connections from the kernel's.
         self.set_setting()
     }
 
-    async fn handle_config(&mut self, config: MptcpPmConfig) -> Result<(), AgentError> {
-        self.manager.handle_config(config, port_range());
-        self.read_addresses().await
-    }
-
-    async fn handle_links(&mut self) -> Result<(), AgentError> {
-        // What has come with it, such as a default route, is not compared besides.
-        self.compare().await.map(drop)
-    }
-
-    fn is_concerned(&self, _: &RoutingChange) -> bool {
-        self.manager.config().has_fullmesh()
-    }
-
-    /// Routes and rules have changed, or changes may have been missed.
-    async fn compare(&mut self) -> Result<bool, AgentError> {
-        self.read_addresses().await?;
-        self.manager.handle_routes();
-        Ok(false)
-    }
-
-    async fn reconcile(&mut self) -> Result<(), AgentError> {
-        Ok(())
-    }
-
-    async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        self.log_limits();
-        if !self.options.dry_run {
-            self.write_state()?;
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    async fn next_event(&self) -> Result<(), AgentError> {
-        let now = sidestep_linux::monotonic_now();
-        let due = self.manager.poll_timeout().map(|at| Instant::now() + at.since(now).to_std());
-        let due = due.map_or(self.next_list, |due| due.min(self.next_list));
+    async fn next_event(&mut self) -> Option<Event> {
+        let due = self.due();
+        let PathManager { inputs, manager, events, .. } = self;
+        let is_deaf = inputs.is_deaf();
+        let (events, has_fullmesh) = (&*events, manager.config().has_fullmesh());
         let pause = async {
             if due <= Instant::now() {
                 // Others have their turn between two batches.
@@ -352,15 +343,53 @@ impl Daemon for PathManager {
                 sleep_until(due).await;
             }
         };
+        let turn = async {
+            tokio::select! {
+                ready = events.readable() => Ok(ready?),
+                () = pause => Ok(()),
+            }
+        };
         tokio::select! {
-            ready = self.events.readable() => ready?,
-            () = pause => {}
+            input = inputs.next(|_| has_fullmesh) => input.map(Event::Input),
+            result = turn, if !is_deaf => Some(Event::Turn(result)),
         }
+    }
+
+    async fn handle_event(&mut self, event: Event) -> Handled<AgentError> {
+        match event {
+            // No controller is followed.
+            Event::Input(Input::Controller(_)) => Handled { result: Ok(()), reconciles: false },
+            Event::Input(Input::Config(config)) => {
+                self.manager.handle_config(*config, port_range());
+                Handled { result: self.read_addresses().await, reconciles: true }
+            }
+            Event::Input(Input::Links) => {
+                // What has come with it, such as a default route, is not compared besides.
+                let result = self.handle_routes().await;
+                self.inputs.links_handled(result)
+            }
+            Event::Input(Input::Routing) => {
+                let result = self.handle_routes().await;
+                self.inputs.compared(result.map(|()| false))
+            }
+            Event::Turn(ready) => {
+                let result = ready.and_then(|()| self.turn());
+                self.inputs.own_handled(result)
+            }
+        }
+    }
+
+    async fn reconcile(&mut self) -> Result<(), AgentError> {
         Ok(())
     }
 
-    fn handle_event(&mut self) -> Result<(), AgentError> {
-        self.turn()
+    async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
+        self.inputs.hear();
+        self.log_limits();
+        if !self.options.dry_run {
+            self.write_state()?;
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn status(&self) -> String {
@@ -374,7 +403,7 @@ impl Daemon for PathManager {
         Ok(self.status_text())
     }
 
-    async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
+    async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
         Ok(metrics::page(&self.manager, self.list_took.as_secs_f64(), faults))
     }
 

@@ -1,6 +1,7 @@
 //! The host daemon: keeps the path changer's program, its maps, and the rules and routes that make paths of marks.
 
 mod attachment;
+mod changes;
 mod cleanup;
 mod config;
 mod drift;
@@ -24,23 +25,16 @@ mod summary;
 mod trial;
 mod withdrawn;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::Ipv6Addr,
-    ops::ControlFlow,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
-use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
-use sidestep_hostd::{Listeners, Page, Scrapes};
+use sidestep_api::{Connection, HostIdentity, PathUpdate, watch_paths};
+use sidestep_hostd::{Daemon, End, Handled, Listeners, Page, Scrapes, Shutdown};
 use sidestep_linux::{
     bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats, SourcesByPath},
     claim::Claim,
     monotonic_now,
-    netlink::{Family, Netlink, NextHop, RoutingChange},
+    netlink::{Family, Netlink, RoutingChange},
     netns::NetNsId,
 };
 use sidestep_net::Time;
@@ -81,10 +75,10 @@ pub use self::{
 };
 use crate::{
     AgentError,
-    daemon::{self, Daemon, End, Inputs, Shutdown},
     effect::{Effects, note},
+    inputs::{Input, Inputs},
     paths::{
-        ConfigError, DestinationPaths, Exceptions, Interfaces, MarkBits, Slots, check_reserved, check_tables,
+        ConfigError, DestinationPaths, Interfaces, MarkBits, Slots, Underlay, check_reserved, check_tables,
         follow_the_network,
     },
     routing::KernelRouting,
@@ -115,6 +109,9 @@ pub struct HostOptions {
     pub events: Option<RecordFile>,
 }
 
+/// How long to wait after a change of an interface, so that the changes that come with it are handled together.
+const SETTLE: Duration = Duration::from_millis(100);
+
 /// Runs the host daemon until `shutdown` completes; calls `ready` when paths are in place.
 ///
 /// On return nothing of it is left in the kernel, and connections go on along the default route; unless `shutdown` or
@@ -133,15 +130,15 @@ pub async fn run_host(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
-    let host = Host::start(options).await?;
-    let listeners = Listeners { scrapes, control: None };
-    daemon::run(host, Inputs { configs, listeners }, ready, shutdown).await
+    let host = Host::start(options, Inputs::new(configs, SETTLE)).await?;
+    sidestep_hostd::run(host, Listeners { scrapes, control: None }, ready, shutdown).await
 }
 
 /// The daemon's hold on the kernel.
 struct Host {
     /// What the daemon was started with; its configuration is the one that is in force.
     options: HostOptions,
+    inputs: Inputs<PathUpdate, HostConfig>,
     /// Where its rules and routes are.
     netns: NetNsId,
     /// As long as this lives, no other agent of the namespace uses our tables and bits of the mark.
@@ -171,16 +168,13 @@ struct Host {
     routing: KernelRouting,
     /// The table that draws paths of SYN-ACKs.
     replies: Replies,
-    /// The first segments of all paths, and the next hops to those that the kernel has a route to.
-    firsts: BTreeSet<Ipv6Addr>,
-    hops: BTreeMap<Ipv6Addr, NextHop>,
+    /// What paths depend on in the kernel's other tables.
+    underlay: Underlay,
     mended: Mended,
     /// Connections that wait on dead paths.
     stuck: Stuck,
     /// Whether connections may have looked their route up while rules or routes were missing, and keep it.
     reroutes: bool,
-    /// What the main table has within destinations with paths.
-    exceptions: Exceptions,
     /// What others do with marks.
     neighbours: Neighbours,
     /// Whether our rules and routes stay in place.
@@ -216,7 +210,7 @@ struct Host {
 
 impl Host {
     /// Loads the program, or takes over the one that an earlier daemon left.
-    async fn start(options: HostOptions) -> Result<Self, AgentError> {
+    async fn start(options: HostOptions, inputs: Inputs<PathUpdate, HostConfig>) -> Result<Self, AgentError> {
         if options.controller.is_none() && options.config.destinations.is_empty() {
             return Err(AgentError::NothingToDo);
         }
@@ -234,6 +228,7 @@ impl Host {
         // What is inherited is as old as it was.
         let inherited_age = before.filter(|_| follows).map(|before| Time::from_nanos(before.paths_ns));
         let mut host = Host {
+            inputs,
             netns: NetNsId::current()?,
             claim,
             netlink,
@@ -251,12 +246,10 @@ impl Host {
             run_stats: run_stats(&options.config),
             routing: KernelRouting::new(domain(options.table_base, options.priority)),
             replies: Replies::default(),
-            firsts: BTreeSet::new(),
-            hops: BTreeMap::new(),
+            underlay: Underlay::default(),
             mended: Mended::default(),
             stuck: Stuck::default(),
             reroutes: false,
-            exceptions: Exceptions::default(),
             neighbours: Neighbours::default(),
             drift: Drift::default(),
             effects: Effects::default(),
@@ -360,75 +353,67 @@ impl Host {
     }
 }
 
+/// What reaches the host daemon.
+enum Event {
+    Input(Input<PathUpdate, HostConfig>),
+    /// The program has recorded events, or cannot be asked.
+    Recorded(Result<(), AgentError>),
+}
+
 impl Daemon for Host {
-    type Update = PathUpdate;
-    type Config = HostConfig;
+    type Error = AgentError;
+    type Event = Event;
 
     /// How often to look for events, whether the state is still there, and whether the control group is.
     // At each look weights of SYN-ACKs follow what was learnt.
     const INTERVAL: Duration = Duration::from_nanos(REWEIGHING.as_nanos());
-    const SETTLE: Duration = Duration::from_millis(100);
-    const AUDITS: bool = true;
 
-    async fn follow(&self) -> Result<Option<Watcher<PathUpdate>>, AgentError> {
-        let Some(endpoint) = &self.options.controller else { return Ok(None) };
-        Ok(Some(watch_paths(endpoint, self.options.identity.clone(), false).await?))
+    async fn start(&mut self) -> Result<(), AgentError> {
+        let watcher = match &self.options.controller {
+            Some(endpoint) => Some(watch_paths(endpoint, self.options.identity.clone(), false).await?),
+            None => None,
+        };
+        self.inputs.listen(watcher)
     }
 
-    async fn handle_start(&mut self) -> Result<(), AgentError> {
-        Ok(())
+    async fn next_event(&mut self) -> Option<Event> {
+        let Host { inputs, routing, underlay, effects, events, .. } = self;
+        let is_deaf = inputs.is_deaf();
+        let concerns = |change: &RoutingChange| {
+            routing.concerns(change) || effects.concerns(change) || underlay.concerns(routing, change)
+        };
+        tokio::select! {
+            input = inputs.next(concerns) => input.map(Event::Input),
+            recorded = events.ready(), if !is_deaf => Some(Event::Recorded(recorded.map_err(AgentError::from))),
+        }
     }
 
-    async fn handle_controller(&mut self, latest: Latest<PathUpdate>) -> Result<(), AgentError> {
-        match latest.connection {
-            Connection::Lost { reason } => {
-                tracing::warn!(reason, "the controller is away; the last paths stay");
-                self.note_controller(ControllerState::Away)
+    async fn handle_event(&mut self, event: Event) -> Handled<AgentError> {
+        match event {
+            Event::Input(Input::Controller(latest)) => {
+                let reconciles = latest.connection == Connection::Connected;
+                Handled { result: self.handle_controller(latest), reconciles }
             }
-            Connection::Connecting => Ok(()),
-            Connection::Connected => {
-                self.update = latest.update;
-                self.note_controller(ControllerState::Connected)
+            Event::Input(Input::Config(config)) => {
+                Handled { result: self.handle_config(*config).await, reconciles: true }
+            }
+            Event::Input(Input::Links) => {
+                let result = self.handle_links().await;
+                self.inputs.links_handled(result)
+            }
+            Event::Input(Input::Routing) => {
+                let differs = self.compare().await;
+                self.inputs.compared(differs)
+            }
+            Event::Recorded(recorded) => {
+                let result = recorded.and_then(|()| self.record());
+                self.inputs.own_handled(result)
             }
         }
     }
 
-    async fn handle_config(&mut self, config: HostConfig) -> Result<(), AgentError> {
-        if config.metrics != self.options.config.metrics {
-            tracing::warn!("[metrics] stays what it is until the agent is started again");
-        }
-        if config.agent.mark_mask != self.mark.mask {
-            tracing::warn!("mark_mask stays what it is until the agent is started again");
-        }
-        let (next, now) = (&config.agent, &self.options.config.agent);
-        let on_dead = (next.on_dead, next.policy) != (now.on_dead, now.policy);
-        self.options.config = config;
-        if on_dead {
-            self.tell_what_resets_lack();
-        }
-        if self.update.is_none() {
-            self.paths_at = monotonic_now();
-        }
-        tracing::info!("the configuration was read again");
-        self.program.configure(&self.program_config()?)?;
-        self.handle_links().await
-    }
-
-    /// The kernel removes routes together with their interface, and gives a new interface another number.
-    async fn handle_links(&mut self) -> Result<(), AgentError> {
-        self.netlink.renew()?;
-        self.own = self.options.config.resolve_present(&interfaces(&self.netlink, &self.options.config).await?);
-        self.routing.forget_routes();
-        self.reroutes = true;
-        Ok(())
-    }
-
-    fn is_concerned(&self, change: &RoutingChange) -> bool {
-        Host::is_concerned(self, change)
-    }
-
-    async fn compare(&mut self) -> Result<bool, AgentError> {
-        Host::compare(self).await
+    fn is_ready(&self) -> bool {
+        self.inputs.is_answered()
     }
 
     async fn reconcile(&mut self) -> Result<(), AgentError> {
@@ -446,6 +431,7 @@ impl Daemon for Host {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
+        self.inputs.hear();
         if self.program.is_asked_to_end() {
             tracing::info!("the state is gone: asked to stop");
             return Ok(ControlFlow::Break(()));
@@ -471,14 +457,6 @@ impl Daemon for Host {
         }
         touched?;
         Ok(ControlFlow::Continue(()))
-    }
-
-    async fn next_event(&self) -> Result<(), AgentError> {
-        Ok(self.events.ready().await?)
-    }
-
-    fn handle_event(&mut self) -> Result<(), AgentError> {
-        self.record()
     }
 
     fn status(&self) -> String {
@@ -511,7 +489,7 @@ impl Daemon for Host {
         )
     }
 
-    async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
+    async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
         let connections = self.program.connections()?;
         let destinations = self.sets.iter().map(|set| set.destination).collect();
         let stored = connections.iter().filter(|one| one.opened.is_some()).count();
