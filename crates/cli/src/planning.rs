@@ -129,3 +129,25 @@ impl Files for Beside<'_> {
         sidestep_repro::topology(data.as_deref(), &name).map_err(|error| error.to_string())
     }
 }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_has_the_table_of_systems() {
+        let (document, table) = (include_str!("../../../docs/scenario.md"), catalogue().markdown());
+        assert!(document.contains(&table), "docs/scenario.md must have this table:\n{table}");
+    }
+
+    #[test]
+    fn a_world_refuses_what_it_cannot_run_and_lists_what_it_can() {
+        let refused = catalogue().require(World::Lab, "inrpp").unwrap_err().to_string();
+        let known = "tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful and irc";
+        assert_eq!(refused, format!("the lab cannot run the system `inrpp` yet; it has {known}"));
+        let unknown = catalogue().require(World::Sim, "quic").unwrap_err().to_string();
+        assert!(
+            unknown.starts_with("there is no system `quic`; known systems: tcp, ecmp, random, prr, plb"),
+            "{unknown}"
+        );
+    }
+}

@@ -14,7 +14,7 @@
 //!
 //! A [`Request`] is a connection that the host has not accepted yet: it draws paths of SYN-ACKs. [`Shared`] is what connections to one destination learn together. [`Exp3`] is the bandit on its own. [`flow_hash`] chooses
 //! among equal paths, and [`balance`] among the paths between two edge routers. [`raw`] holds the C structs as they lie in BPF maps; [`raw::Config`] is made of
-//! [`AgentKnobs`](crate::AgentKnobs).
+//! [`AgentKnobs`].
 //!
 //! ```
 //! use sidestep_net::{Rate, Span, Time};

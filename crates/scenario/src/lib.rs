@@ -396,7 +396,7 @@ impl Scenario {
 
     /// The resolved copy: the scenario as TOML with every default filled in, generators and patterns expanded.
     ///
-    /// Parsing it gives an equal scenario, as long as it is not longer than [`MAX_TEXT`].
+    /// Parsing it gives an equal scenario, as long as it is not longer than [`MAX_TEXT`](document::MAX_TEXT).
     pub fn to_toml(&self) -> String {
         print::scenario(self)
     }

@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use super::{INLINE, inline};
+use super::INLINE;
 use sidestep_net::{ParseError, document::MAX_TEXT, topology_file};
 use sidestep_scenario::{Scenario, builder::replace_once};
 use sidestep_systems::simulator;
@@ -12,6 +12,11 @@ fn read(text: &str, name: &str) -> Result<Scenario, ParseError> {
     let mut scenario = Scenario::parse(text, name)?;
     simulator().catalogue().resolve_read(&mut scenario, text)?;
     Ok(scenario)
+}
+
+/// The inline network with `more`, its systems checked.
+fn inline(more: &str) -> Result<Scenario, ParseError> {
+    read(&format!("{INLINE}{more}"), "inline")
 }
 
 /// What is said of a parallel-paths scenario of ten seconds, with more keys in the topology and `rest` after it.
@@ -103,10 +108,10 @@ fn an_unknown_parameter_lists_the_known_ones() {
     let text =
         "duration = \"1 s\"\nsystems = [\"tcp\", \"pathchanger:gama=0.1\"]\n[topology]\ngenerator = \"dumbbell\"";
     assert_snapshot!(read(text, "bad").unwrap_err(), @r#"
-    2:11: `pathchanger` has no parameter `gama`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, initial, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, policy, queue_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
+    2:19: `pathchanger` has no parameter `gama`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, initial, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, policy, queue_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
       |
     2 | systems = ["tcp", "pathchanger:gama=0.1"]
-      |           ^
+      |                   ^
     "#);
 }
 
@@ -164,7 +169,7 @@ fn semantic_mistakes_are_refused_where_they_stand() {
         brief("[[impairment]]\nlink = '*'\ngood = '1 us'\nbad = '1 us'\neffect = 'outage'"),
         brief("[[impairment]]\nlink = '*'\ngood = '1 s'\nbad = '1 s'\neffect = 'outage'\nstart = '10 s'"),
         brief("[[impairment]]\nlink = '*'\ngood = '1 s'\nbad = '1 s'\neffect = 'noise'"),
-        brief("[agent]\nmark_mask = 0x700"),
+        brief("[agent]\nmark_mask = 0x500"),
         brief("[agent]\ngamma = nan"),
         brief("[agent]\nsilence_backoff = { min = '2 s', max = '1 s' }"),
         brief("[paths]\nmax_paths = 17"),
@@ -187,7 +192,7 @@ fn semantic_mistakes_are_refused_where_they_stand() {
     system = 'quic': there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, irc, rcp, inrpp
     system = 'pathchanger:gamma=2': gamma must be above 0 and at most 1
     tcp = 'reno': must be a table of the keys of `[tcp]`
-    tcp = { congestion = 'reno' }: unknown field `congestion`, expected one of `profile`, `hz`, `jiffies`, `congestion_control`, `ecn`, `mss`, `initial_window`, `min_rto`, `initial_rto`, `delayed_ack`, `ack_every`, `quick_acks`, `sack`, `limited_transmit`, `idle_restart`, `count_acks`, `receive_window`, `send_jitter`
+    tcp = { congestion = 'reno' }: unknown field `congestion`, expected one of `profile`, `hz`, `congestion_control`, `ecn`, `mss`, `initial_window`, `min_rto`, `initial_rto`, `delayed_ack`, `ack_every`, `quick_acks`, `sack`, `limited_transmit`, `idle_restart`, `count_acks`, `receive_window`, `send_jitter`
     tcp = { mss = 1 }: mss must be between 64 and 60000
     tcp = { mss = '1 kB' }: invalid type: string "1 kB", expected u16
     command = []: name a program
@@ -205,7 +210,7 @@ fn semantic_mistakes_are_refused_where_they_stand() {
     good = '1 us': about 50000000 changes of links are more than the 10000000 of a run
     start = '10 s': 10 s is not before the end of the run, 10 s
     effect = 'noise': unknown variant `noise`, expected `outage` or `loss`
-    mark_mask = 0x700: mark_mask has fewer values than there may be paths
+    mark_mask = 0x500: mark_mask must be one contiguous run of bits
     gamma = nan: gamma must be above 0 and at most 1
     silence_backoff = { min = '2 s', max = '1 s' }: silence_backoff must have a `min` that is not above its `max`
     max_paths = 17: max_paths must be between 1 and 16
@@ -245,11 +250,11 @@ fn bad_times_and_systems_are_refused() {
     2:8: must be 1 to 64 letters, digits, `-`, `_` or `.`
     2:11: name at least one system
     2:19: system `tcp` is listed twice
-    2:11: `random` has no parameter `policy`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, initial, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, queue_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
-    2:11: `tcp` has no parameter `gamma`; it has none
+    2:12: `random` has no parameter `policy`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, initial, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, queue_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
+    2:12: `tcp` has no parameter `gamma`; it has none
     2:12: gamma must be above 0 and at most 1
-    2:11: ce_share: `2` is outside the range of a share
-    2:11: there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, irc, rcp, inrpp
+    2:12: ce_share: `2` is outside the range of a share
+    2:12: there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, irc, rcp, inrpp
     2:8: `flow` must be a list of tables
     2:10: `event` must be a list of tables
     ");
