@@ -8,8 +8,8 @@ use sidestep_paths::analysis::{Counts, Net, Reliance, Remove, SegmentOptions, Su
 use crate::{AdviseError, Capacities, Flow, Question, gain};
 
 /// Segment limits from 1 to this are examined; the largest stands for any number.
-const MOST_SEGMENTS: usize = 10;
-/// A limit is enough if it gives this share of what [`MOST_SEGMENTS`] give beyond one segment.
+const MAX_SEGMENTS: usize = 10;
+/// A limit is enough if it gives this share of what [`MAX_SEGMENTS`] give beyond one segment.
 const ENOUGH: f64 = 0.95;
 
 /// The options of an advice.
@@ -173,7 +173,7 @@ impl Subject {
 /// Computes the advice on a network.
 pub fn advise(subject: &Subject, options: &Options, watch: &dyn Watch) -> Result<Advice, AdviseError> {
     let Subject { graph, whole, net, nodes, .. } = subject;
-    watch.begins("disjoint paths", 3 * nodes.len());
+    watch.on_start("disjoint paths", 3 * nodes.len());
     let go_on = || {
         watch.step();
         !watch.stopped()
@@ -183,16 +183,16 @@ pub fn advise(subject: &Subject, options: &Options, watch: &dyn Watch) -> Result
     // Routers forward with ECMP, so a segment forces a path only where no other path is as short.
     let by_limit = |adjacency| {
         let options = SegmentOptions { remove: Remove::Forward, unique: true, adjacency };
-        survey.segmented(nodes, MOST_SEGMENTS, options).iter().map(Paths::of).collect::<Vec<_>>()
+        survey.segmented(nodes, MAX_SEGMENTS, options).iter().map(Paths::of).collect::<Vec<_>>()
     };
     let (node_segments, with_adjacency) = (by_limit(false), by_limit(true));
-    watch.ends();
+    watch.on_finish();
     let (with_nodes, with_both) = (enough(&node_segments), enough(&with_adjacency));
     let advised = if options.no_adjacency { with_nodes } else { with_both };
     let limit = Limits { node_segments: with_nodes, with_adjacency: with_both, advised };
-    watch.begins("links", net.link_count());
+    watch.on_start("links", net.link_count());
     let reliance = relied(subject, reliance(net, nodes, go_on));
-    watch.ends();
+    watch.on_finish();
     let flow = flow(subject, options, advised, watch);
     let (flow, no_flow) = match flow {
         Ok(flow) => (Some(flow), None),
@@ -214,7 +214,7 @@ pub fn advise(subject: &Subject, options: &Options, watch: &dyn Watch) -> Result
         with_adjacency,
         limit,
         rule: format!(
-            "the fewest segments that give {:.0} % of the disjoint paths that {MOST_SEGMENTS} segments add to those of one",
+            "the fewest segments that give {:.0} % of the disjoint paths that {MAX_SEGMENTS} segments add to those of one",
             ENOUGH * 100.0
         ),
         no_adjacency: options.no_adjacency,

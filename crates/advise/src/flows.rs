@@ -48,7 +48,7 @@ impl Question<'_> {
     /// Solves all programs, on all processors. After an interruption, only the last draws are incomplete.
     pub fn answer(&self, watch: &dyn Watch) -> Result<Answer, FlowError> {
         let steps = self.shares.len() * self.draws as usize;
-        watch.begins("maximum flows", steps);
+        watch.on_start("maximum flows", steps);
         let prepare = || self.models.iter().map(|model| FlowProgram::new(self.network, *model)).collect::<Vec<_>>();
         let place = |step: usize| (step / self.shares.len(), step % self.shares.len());
         let solved = in_parallel(steps, watch, prepare, |programs, step| {
@@ -74,7 +74,7 @@ impl Question<'_> {
 
     /// By set of pairs and by model; `None` where the watch stopped before.
     pub fn flows_of(&self, sets: &[Vec<Pair>], watch: &dyn Watch) -> Result<Vec<Option<Vec<FlowAndGap>>>, FlowError> {
-        watch.begins("maximum flows", sets.len());
+        watch.on_start("maximum flows", sets.len());
         let prepare = || self.models.iter().map(|model| FlowProgram::new(self.network, *model)).collect::<Vec<_>>();
         let solved = in_parallel(sets.len(), watch, prepare, |programs, step| self.solve(programs, &sets[step]));
         solved.into_iter().map(Option::transpose).collect()

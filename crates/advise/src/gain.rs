@@ -213,16 +213,16 @@ fn stopped(watch: &dyn Watch) -> Ended {
 struct Timed<'a>(&'a dyn Watch);
 
 impl Watch for Timed<'_> {
-    fn begins(&self, what: &str, steps: usize) {
-        self.0.begins(what, steps);
+    fn on_start(&self, what: &str, steps: usize) {
+        self.0.on_start(what, steps);
     }
 
     fn step(&self) {
         self.0.step();
     }
 
-    fn ends(&self) {
-        self.0.ends();
+    fn on_finish(&self) {
+        self.0.on_finish();
     }
 
     fn stopped(&self) -> bool {
@@ -332,13 +332,13 @@ mod tests {
         /// The time is over once some steps are done.
         struct Slow(AtomicUsize);
         impl Watch for Slow {
-            fn begins(&self, what: &str, _: usize) {
+            fn on_start(&self, what: &str, _: usize) {
                 self.0.store(if what == "maximum flows" { 0 } else { 1_000 }, Ordering::SeqCst);
             }
             fn step(&self) {
                 self.0.fetch_add(1, Ordering::SeqCst);
             }
-            fn ends(&self) {}
+            fn on_finish(&self) {}
             fn stopped(&self) -> bool {
                 false
             }

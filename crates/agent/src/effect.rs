@@ -15,9 +15,9 @@ use sidestep_linux::{
 use crate::AgentError;
 
 /// Most packets that the kernel is asked about at once; the others have their turn the next time.
-const MOST_ASKED: usize = 400;
+const MAX_ASKED: usize = 400;
 /// Most of those that one cause overrides that are named in one line.
-const MOST_NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 /// Packets that do not leave as decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +140,7 @@ impl Effects {
         let (count, mut fresh) = (watched.len(), BTreeSet::new());
         for step in 0..count {
             let Some(Watched { what, expected }) = watched.get((self.next + step) % count) else { break };
-            if checker.asked() >= MOST_ASKED {
+            if checker.asked() >= MAX_ASKED {
                 self.next = (self.next + step) % count;
                 break;
             }
@@ -179,8 +179,8 @@ fn say(before: &BTreeMap<String, Overridden>, now: &BTreeMap<String, Overridden>
 /// The first of some names, and how many others there are.
 fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<_> = names.collect();
-    let first = all.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
-    if all.len() > MOST_NAMED { format!("{first}, and {} more", all.len() - MOST_NAMED) } else { first }
+    let first = all.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");
+    if all.len() > MAX_NAMED { format!("{first}, and {} more", all.len() - MAX_NAMED) } else { first }
 }
 
 /// A rule of ours, and a route of its table.

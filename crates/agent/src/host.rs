@@ -38,7 +38,7 @@ use sidestep_linux::{
     netns::NetNsId,
 };
 use sidestep_net::Time;
-use sidestep_policy::AgentKnobs;
+use sidestep_policy::AgentSettings;
 use sidestep_policy::{REWEIGHING, raw};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -440,7 +440,7 @@ impl Daemon for Host {
         self.claim.iter().for_each(Claim::forget_askers);
         self.stay_attached();
         let learnt = self.program.learnt()?;
-        self.tend_replies(&learnt);
+        self.update_reply_weights(&learnt);
         self.note_liveness(&learnt);
         self.try_stranded(&learnt)?;
         self.forget_withdrawn()?;
@@ -569,6 +569,6 @@ fn run_stats(config: &HostConfig) -> Option<RunStats> {
 }
 
 /// The policy's settings as the program reads them.
-fn policy_config(knobs: &AgentKnobs) -> Result<raw::Config, AgentError> {
+fn policy_config(knobs: &AgentSettings) -> Result<raw::Config, AgentError> {
     raw::Config::try_from(knobs).map_err(|error| ConfigError::from(error).into())
 }

@@ -151,7 +151,7 @@ pub(crate) struct KernelRouting {
 
 /// How often in a row a route is put back upon a report. One that the kernel always shows otherwise, or that another daemon
 /// wants otherwise, must not keep both busy: from then on it is put back with the comparisons that come anyway.
-const MOST_AT_ONCE: u32 = 16;
+const MAX_AT_ONCE: u32 = 16;
 
 impl KernelRouting {
     /// Nothing is wanted yet.
@@ -190,7 +190,7 @@ impl KernelRouting {
     }
 
     fn is_disputed(&self, route: &PresentRoute) -> bool {
-        route.is_ours() && self.unsettled.get(&key(route)).is_some_and(|times| *times >= MOST_AT_ONCE)
+        route.is_ours() && self.unsettled.get(&key(route)).is_some_and(|times| *times >= MAX_AT_ONCE)
     }
 
     /// Whether a route is ours and there is no reason for it; at a place of a wanted route only that is looked at.

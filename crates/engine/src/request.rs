@@ -7,7 +7,7 @@
 use sidestep_net::{Span, Time};
 use sidestep_proto::{
     packet::{Flags, Kind, Packet},
-    tcp::{Config, Heard, Sender, Socket, State},
+    tcp::{Config, Sender, Socket, SocketEvents, State},
 };
 
 use super::{
@@ -251,7 +251,7 @@ impl<S: Steering> World<S> {
     }
 
     /// Does what an end does after it heard something: it may be moved, and sends what it may.
-    fn note_heard(&mut self, first: u32, half: Half, heard: Heard) {
+    fn note_heard(&mut self, first: u32, half: Half, heard: SocketEvents) {
         if heard.accepted {
             self.tell(first, half, Event::Accepted);
         }

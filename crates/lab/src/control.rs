@@ -10,7 +10,7 @@ use ipnet::Ipv6Net;
 use sidestep_agent::route_control_status;
 use sidestep_net::{ArcId, NodeId, Rate, Span, Time, Topology, srv6};
 use sidestep_paths::Igp;
-use sidestep_proto::irc::IrcKnobs;
+use sidestep_proto::irc::IrcSettings;
 use sidestep_results::Recorder;
 use sidestep_scenario::{Flow, Scenario};
 
@@ -37,7 +37,7 @@ pub struct Controlled {
 pub const PORT: u16 = 862;
 
 /// The controlled edges of a scenario, in the order of their nodes; an error says why the lab cannot do what the settings ask.
-pub fn controlled(scenario: &Scenario, knobs: &IrcKnobs) -> Result<Vec<Controlled>, String> {
+pub fn controlled(scenario: &Scenario, knobs: &IrcSettings) -> Result<Vec<Controlled>, String> {
     let topology = &scenario.topology;
     let connections = scenario.flows.iter().filter(|flow| flow.transport().is_some());
     let pairs = connections.flat_map(Flow::pairs);
@@ -132,13 +132,13 @@ pub fn reflector_address(topology: &Topology, router: NodeId) -> Option<std::net
 }
 
 /// The file of the controller of an edge.
-pub fn config(topology: &Topology, plan: &NodePlan, site: &Controlled, knobs: &IrcKnobs) -> Result<String, String> {
+pub fn config(topology: &Topology, plan: &NodePlan, site: &Controlled, knobs: &IrcSettings) -> Result<String, String> {
     let prefixes: Vec<String> = topology
         .host_arcs(site.far)
         .filter_map(|arc| topology.node(topology.head(arc)).prefix)
         .map(|prefix: Ipv6Net| format!("\"{prefix}\""))
         .collect();
-    let control = IrcKnobs { edges: Vec::new(), ..knobs.clone() };
+    let control = IrcSettings { edges: Vec::new(), ..knobs.clone() };
     let control = toml::to_string(&std::collections::BTreeMap::from([("control", control)]));
     let mut text = format!(
         "[route_control]\ndestinations = [{}]\n\n{}\n[damping]\nenabled = false\n",
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn the_ready_scenario_has_one_controlled_edge_whose_file_names_the_primary_first() {
         let scenario = scenario("");
-        let knobs = IrcKnobs { edges: vec!["E".into()], mode: IrcMode::Predictive, ..IrcKnobs::default() };
+        let knobs = IrcSettings { edges: vec!["E".into()], mode: IrcMode::Predictive, ..IrcSettings::default() };
         let sites = controlled(&scenario, &knobs).unwrap();
         let topology = &scenario.topology;
         let igp = Igp::new(topology);
@@ -233,8 +233,10 @@ mod tests {
 
     #[test]
     fn what_a_daemon_cannot_control_is_refused() {
-        let with =
-            |edges: &[&str]| IrcKnobs { edges: edges.iter().map(|one| (*one).into()).collect(), ..IrcKnobs::default() };
+        let with = |edges: &[&str]| IrcSettings {
+            edges: edges.iter().map(|one| (*one).into()).collect(),
+            ..IrcSettings::default()
+        };
         let problem = |more: &str, edges: &[&str]| controlled(&scenario(more), &with(edges)).unwrap_err();
         assert!(problem("", &["D"]).contains("no host of the edge `D` sends"));
         assert!(problem("", &["nowhere"]).contains("nowhere"));

@@ -10,9 +10,9 @@ use std::{
 
 use sidestep_linux::cgroup::Cgroup;
 use sidestep_net::{NodeId, Topology};
-use sidestep_policy::AgentKnobs;
-use sidestep_proto::irc::IrcKnobs;
-use sidestep_semper::SemperKnobs;
+use sidestep_policy::AgentSettings;
+use sidestep_proto::irc::IrcSettings;
+use sidestep_semper::SemperSettings;
 
 use crate::{
     control::{self, Controlled},
@@ -22,7 +22,7 @@ use crate::{
     processes::{Place, Process, stop_all},
     run::RunOptions,
     session::{name_of, write_topology},
-    site::Site,
+    site::LabDir,
     slots::events_file,
 };
 
@@ -34,15 +34,15 @@ pub enum Role {
     /// The router daemon, on every router.
     Router,
     /// The agent with these settings, on every host.
-    Agent(AgentKnobs),
+    Agent(AgentSettings),
     /// The path manager for MPTCP, on every host: so many subflows of each connection, the first included.
     PathManager(u32),
     /// The edge daemon with these settings, on every router with hosts; with a table of flows if it is stateful.
-    Edge(SemperKnobs, bool),
+    Edge(SemperSettings, bool),
     /// What answers probes, on these routers.
     Reflector(Vec<NodeId>),
     /// The route controller with these settings, on these edges.
-    RouteControl(IrcKnobs, Vec<Controlled>),
+    RouteControl(IrcSettings, Vec<Controlled>),
 }
 
 /// What daemons are started with: options, places and the network.
@@ -51,7 +51,7 @@ pub struct Surroundings<'a> {
     /// The options of the run.
     pub options: &'a RunOptions,
     /// The lab's control group and directory.
-    pub site: &'a Site,
+    pub site: &'a LabDir,
     /// The network.
     pub network: &'a Network,
     /// The control group of each node's flows that agents move.
@@ -196,7 +196,7 @@ fn path_manager(around: &Surroundings<'_>, subflows: u32) -> Command {
     command
 }
 
-fn edge(around: &Surroundings<'_>, knobs: &SemperKnobs, stateful: bool, node: NodeId) -> Result<Command, LabError> {
+fn edge(around: &Surroundings<'_>, knobs: &SemperSettings, stateful: bool, node: NodeId) -> Result<Command, LabError> {
     let (topology, plan) = (topology(around), around.network.plan(node));
     let scenario = &around.options.scenario;
     let text = edges::config(topology, plan, knobs, stateful, scenario.chance(scenario.seed));
@@ -216,7 +216,7 @@ fn reflector(around: &Surroundings<'_>) -> Command {
 
 fn route_control(
     around: &Surroundings<'_>,
-    knobs: &IrcKnobs,
+    knobs: &IrcSettings,
     sites: &[Controlled],
     node: NodeId,
 ) -> Result<Command, LabError> {
@@ -234,7 +234,7 @@ fn route_control(
 
 fn agent(
     around: &Surroundings<'_>,
-    knobs: &AgentKnobs,
+    knobs: &AgentSettings,
     node: NodeId,
     endpoint: &str,
     events: &Path,

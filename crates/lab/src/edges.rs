@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use sidestep_agent::MAX_FLOWS;
 use sidestep_net::{ArcId, NodeId, Topology};
-use sidestep_semper::SemperKnobs;
+use sidestep_semper::SemperSettings;
 
 use crate::plan::NodePlan;
 
@@ -38,7 +38,7 @@ pub fn links(topology: &Topology, from: NodeId, to: NodeId) -> Vec<ArcId> {
 }
 
 /// The file of the edge daemon on a router. Paths are known by the names of their links.
-pub fn config(topology: &Topology, plan: &NodePlan, knobs: &SemperKnobs, stateful: bool, seed: u64) -> String {
+pub fn config(topology: &Topology, plan: &NodePlan, knobs: &SemperSettings, stateful: bool, seed: u64) -> String {
     let name_of = |arc: &ArcId| plan.interfaces.iter().find(|interface| interface.arc == *arc);
     let inside = topology.host_arcs(plan.node).filter_map(|arc| Some(format!("\"{}\"", name_of(&arc)?.name)));
     let inside: Vec<_> = inside.collect();
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(check(topology), Ok(()));
         let plans = plan(topology, &Igp::new(topology), Multipath::Single).unwrap();
         for mode in sidestep_policy::BalanceMode::ALL {
-            let knobs = SemperKnobs { mode, ..SemperKnobs::default() };
+            let knobs = SemperSettings { mode, ..SemperSettings::default() };
             let mut digests = std::collections::BTreeSet::new();
             for node in edges(topology) {
                 let plan = plans.iter().find(|plan| plan.node == node).unwrap();

@@ -9,7 +9,7 @@ use sidestep_scenario::{
 
 use crate::{
     error::LabError,
-    mix::Mix,
+    mix::RunPlan,
     session::{host_address, name_of},
     traffic::{Monotonic, SocketOptions},
 };
@@ -25,7 +25,7 @@ pub struct Generators<'a> {
     /// The experiment.
     pub scenario: &'a Scenario,
     /// How its flows are carried.
-    pub mix: &'a Mix,
+    pub mix: &'a RunPlan,
     /// Directory of logs.
     pub logs: &'a Path,
 }

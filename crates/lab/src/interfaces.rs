@@ -17,7 +17,7 @@ use sidestep_scenario::Scenario;
 
 use crate::{
     error::LabError,
-    mix::{Mix, mptcp_ends},
+    mix::{RunPlan, mptcp_ends},
     network::Network,
     plan::{Multipath, NodePlan, RoutePlan, RouteTarget},
 };
@@ -43,7 +43,7 @@ impl MptcpHost {
 }
 
 /// The hosts whose MPTCP connections the kernel's path manager gives subflows in a run.
-pub fn mptcp_hosts(scenario: &Scenario, mix: &Mix) -> Result<Vec<MptcpHost>, LabError> {
+pub fn mptcp_hosts(scenario: &Scenario, mix: &RunPlan) -> Result<Vec<MptcpHost>, LabError> {
     let topology = &scenario.topology;
     let (from, to) = mptcp_ends(scenario, mix);
     let host = |node| {

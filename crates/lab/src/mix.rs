@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use sidestep_net::NodeId;
-use sidestep_policy::AgentKnobs;
+use sidestep_policy::AgentSettings;
 use sidestep_proto::mptcp::PathManager;
 use sidestep_results::Doubt;
-use sidestep_scenario::{Scenario, SystemSpec, TcpKnobs};
+use sidestep_scenario::{Scenario, SystemSpec, TcpSettings};
 
 use crate::{
     daemons::Role,
@@ -18,7 +18,7 @@ use crate::{
 
 /// The parts of a run, shared by all systems in it.
 #[derive(Clone, Debug)]
-pub struct Mix {
+pub struct RunPlan {
     /// How routers use equal-cost paths: all of them if any flow's system wants it.
     pub multipath: Multipath,
     /// What routers hash: the flow label if any flow's system wants it.
@@ -34,12 +34,12 @@ pub struct Mix {
     /// Reasons to doubt what the results say.
     pub doubts: Vec<Doubt>,
     /// How each flow is carried, by the flow's number.
-    flows: Vec<Carried>,
+    flows: Vec<FlowTransport>,
 }
 
 /// How a flow's connections are carried.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Carried {
+pub struct FlowTransport {
     /// What their sockets are.
     pub socket: SocketOptions,
     /// Whether agents, where there are any, may move them.
@@ -54,11 +54,11 @@ const DEFAULT_SEND: u64 = 4 << 20;
 /// The most that a window can be (RFC 7323, section 2.3).
 const MAX_WINDOW: u64 = 1 << 30;
 
-impl Mix {
+impl RunPlan {
     /// The parts of a run of `spec`.
-    pub fn of(scenario: &Scenario, spec: &SystemSpec) -> Result<Mix, LabError> {
+    pub fn of(scenario: &Scenario, spec: &SystemSpec) -> Result<RunPlan, LabError> {
         let own = System::of(scenario, spec)?;
-        let mut mix = Mix {
+        let mut mix = RunPlan {
             multipath: own.multipath,
             hash: own.hash,
             daemons: own.daemons.clone(),
@@ -84,7 +84,7 @@ impl Mix {
             check_tcp(tcp, &scenario.tcp).map_err(at)?;
             let buffer = system.mptcp.map_or(tcp.receive_window, |knobs| knobs.receive_buffer);
             windows = windows.max(buffer.get());
-            mix.flows.push(Carried {
+            mix.flows.push(FlowTransport {
                 socket: socket(&system, tcp, scenario),
                 steered: system.agent().is_some(),
                 fullmesh: system.mptcp.is_some_and(|knobs| knobs.path_manager == PathManager::Fullmesh),
@@ -99,15 +99,15 @@ impl Mix {
     }
 
     /// How a flow's connections are carried.
-    pub fn carried(&self, flow: usize) -> Carried {
-        let unknown = || Carried { socket: SocketOptions::default(), steered: true, fullmesh: false };
+    pub fn carried(&self, flow: usize) -> FlowTransport {
+        let unknown = || FlowTransport { socket: SocketOptions::default(), steered: true, fullmesh: false };
         self.flows.get(flow).cloned().unwrap_or_else(unknown)
     }
 
     /// The bits of socket marks that agents use, if any run.
     pub fn mark_mask(&self) -> u32 {
         let own = self.daemons.iter().find_map(|role| if let Role::Agent(knobs) = role { Some(knobs) } else { None });
-        own.map_or_else(|| AgentKnobs::default().mark_mask, |knobs| knobs.mark_mask)
+        own.map_or_else(|| AgentSettings::default().mark_mask, |knobs| knobs.mark_mask)
     }
 
     /// Whether agents run that leave the connections of some flow alone.
@@ -167,7 +167,7 @@ impl Mix {
 /// Settings of a namespace that each of the generator's sockets overrides.
 const SOCKETS_CHOOSE: [&str; 2] = ["core/txrehash", "ipv6/auto_flowlabels"];
 
-fn socket(system: &System, tcp: &TcpKnobs, scenario: &Scenario) -> SocketOptions {
+fn socket(system: &System, tcp: &TcpSettings, scenario: &Scenario) -> SocketOptions {
     let own = tcp.congestion_control != scenario.tcp.congestion_control;
     SocketOptions {
         mptcp: system.mptcp.is_some(),
@@ -179,8 +179,8 @@ fn socket(system: &System, tcp: &TcpKnobs, scenario: &Scenario) -> SocketOptions
 }
 
 /// Refuses settings that the kernel cannot apply to one flow alone.
-fn check_tcp(flow: &TcpKnobs, all: &TcpKnobs) -> Result<(), String> {
-    let taken = TcpKnobs {
+fn check_tcp(flow: &TcpSettings, all: &TcpSettings) -> Result<(), String> {
+    let taken = TcpSettings {
         congestion_control: flow.congestion_control.clone(),
         receive_window: flow.receive_window,
         ..all.clone()
@@ -197,7 +197,7 @@ fn check_tcp(flow: &TcpKnobs, all: &TcpKnobs) -> Result<(), String> {
 }
 
 /// The hosts of the flows whose subflows the kernel's path manager opens: those that open connections, and those that accept them.
-pub fn mptcp_ends(scenario: &Scenario, mix: &Mix) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
+pub fn mptcp_ends(scenario: &Scenario, mix: &RunPlan) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
     let (mut from, mut to) = (BTreeSet::new(), BTreeSet::new());
     for (number, flow) in scenario.flows.iter().enumerate() {
         if mix.carried(number).fullmesh {
@@ -213,14 +213,14 @@ mod tests {
     use super::*;
 
     /// A run of `system` over two equal paths, with flows that have these keys besides.
-    fn mix(system: &str, flows: &[&str]) -> Result<Mix, LabError> {
+    fn mix(system: &str, flows: &[&str]) -> Result<RunPlan, LabError> {
         let flows: String = flows
             .iter()
             .map(|more| format!("[[flow]]\nkind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\n{more}\n"))
             .collect();
         let network = "[topology]\ngenerator = \"parallel-paths\"\necmp = true\n[tcp]\ncongestion_control = \"reno\"\n";
         let scenario = Scenario::parse(&format!("duration = \"1 s\"\n{network}{flows}"), "test").unwrap();
-        Mix::of(&scenario, &system.parse().unwrap())
+        RunPlan::of(&scenario, &system.parse().unwrap())
     }
 
     #[test]

@@ -10,7 +10,7 @@ use sidestep_linux::{
     wire::{WireHandle, WireSpec, Wires},
 };
 use sidestep_net::{ArcId, NodeId, Topology};
-use sidestep_scenario::TcpKnobs;
+use sidestep_scenario::TcpSettings;
 
 use crate::{
     error::LabError,
@@ -30,7 +30,7 @@ pub struct Network {
 
 impl Network {
     /// Builds what `plans` say; frames flow at once.
-    pub fn build(topology: &Topology, plans: Vec<NodePlan>, tcp: &TcpKnobs, seed: u64) -> Result<Self, LabError> {
+    pub fn build(topology: &Topology, plans: Vec<NodePlan>, tcp: &TcpSettings, seed: u64) -> Result<Self, LabError> {
         Self::build_with(topology, plans, tcp, &[], seed)
     }
 
@@ -39,7 +39,7 @@ impl Network {
     pub fn build_with(
         topology: &Topology,
         plans: Vec<NodePlan>,
-        tcp: &TcpKnobs,
+        tcp: &TcpSettings,
         sysctls: &[(&'static str, String)],
         seed: u64,
     ) -> Result<Self, LabError> {
@@ -48,7 +48,7 @@ impl Network {
         let arrivals = Arc::new(Arrivals::load()?);
         for plan in &plans {
             let node = NetNs::create()?;
-            taps.extend(node.run(|| furnish(plan, tcp, sysctls, &arrivals))?);
+            taps.extend(node.run(|| configure_namespace(plan, tcp, sysctls, &arrivals))?);
             nodes.push(node);
         }
         let mut specs = Vec::with_capacity(topology.links().len());
@@ -88,9 +88,9 @@ fn wire_threads() -> usize {
 }
 
 /// Configures the namespace that the calling thread is in; returns the wire ends.
-fn furnish(
+fn configure_namespace(
     plan: &NodePlan,
-    tcp: &TcpKnobs,
+    tcp: &TcpSettings,
     sysctls: &[(&'static str, String)],
     arrivals: &Arrivals,
 ) -> sidestep_linux::Result<Vec<(ArcId, Tap)>> {
@@ -104,7 +104,7 @@ fn furnish(
     Ok(taps)
 }
 
-fn apply_sysctls(plan: &NodePlan, tcp: &TcpKnobs) -> sidestep_linux::Result<()> {
+fn apply_sysctls(plan: &NodePlan, tcp: &TcpSettings) -> sidestep_linux::Result<()> {
     let forwarding = if plan.router { "1" } else { "0" };
     for (name, value) in [
         ("ipv6/conf/all/forwarding", forwarding),

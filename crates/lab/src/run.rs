@@ -18,10 +18,10 @@ use sidestep_scenario::{CbrFlow, Flow, Scenario, SystemSpec};
 use crate::{
     error::LabError,
     interfaces,
-    mix::Mix,
+    mix::RunPlan,
     names::Names,
     session::Session,
-    site::{self, Site},
+    site::{self, LabDir},
     systems::congestion_controls,
     traffic::CBR_HEADERS,
 };
@@ -46,11 +46,11 @@ pub struct RunOptions {
 /// Observes the progress of a run.
 pub trait Observer {
     /// A system's network is being built: the `index`-th (from 0) of `of`.
-    fn begins(&mut self, system: &SystemSpec, index: usize, of: usize);
+    fn on_start(&mut self, system: &SystemSpec, index: usize, of: usize);
     /// The system runs; called with each sample.
-    fn runs(&mut self, elapsed: Span, duration: Span, goodput: Rate);
+    fn on_progress(&mut self, elapsed: Span, duration: Span, goodput: Rate);
     /// The run of a system has ended, with these results.
-    fn ends(&mut self, system: &SystemSpec, result: &SystemResult);
+    fn on_finish(&mut self, system: &SystemSpec, result: &SystemResult);
 }
 
 /// Runs a scenario; whatever the outcome, nothing of the lab is left behind.
@@ -58,7 +58,7 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     let scenario = &options.scenario;
     check(options)?;
     site::clean()?;
-    let site = Site::create()?;
+    let site = LabDir::create()?;
     // The program is attached before any connection opens. A namespace could only choose what the machine lists as
     // allowed.
     let congestion_control = CongestionControl::attach(site.cgroup().path(), &scenario.tcp.congestion_control)?;
@@ -71,7 +71,7 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     result.ceiling_mbps = scene.ceiling_mbps();
     let mut traces = Vec::new();
     for (index, system) in options.systems.iter().enumerate() {
-        observer.begins(system, index, options.systems.len());
+        observer.on_start(system, index, options.systems.len());
         let (measured, trace) = run_system(options, &site, &names, system, writer.records(), observer)?;
         match congestion_control.refused()? {
             0 => {}
@@ -80,7 +80,7 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
                 return Err(LabError::CongestionControlRefused { name, connections });
             }
         }
-        observer.ends(system, &measured);
+        observer.on_finish(system, &measured);
         result.systems.insert(system.to_string(), measured);
         traces.push(trace);
     }
@@ -91,7 +91,7 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
 
 fn run_system(
     options: &RunOptions,
-    site: &Site,
+    site: &LabDir,
     names: &Names,
     system: &SystemSpec,
     writer: &mut Records,
@@ -104,7 +104,7 @@ fn run_system(
     let mut session = Session::start(options, site, system)?;
     session.drive(|elapsed, session| {
         let goodput = session.sample(Time::ZERO + elapsed, names, writer, &mut recorder)?;
-        observer.runs(elapsed, scenario.duration, goodput);
+        observer.on_progress(elapsed, scenario.duration, goodput);
         Ok(())
     })?;
     session.finish(names, writer, &mut recorder)?;
@@ -116,7 +116,7 @@ fn check(options: &RunOptions) -> Result<(), LabError> {
     let scenario = &options.scenario;
     check_congestion_control(&scenario.tcp.congestion_control)?;
     for system in &options.systems {
-        interfaces::mptcp_hosts(scenario, &Mix::of(scenario, system)?)?;
+        interfaces::mptcp_hosts(scenario, &RunPlan::of(scenario, system)?)?;
     }
     for (number, flow) in scenario.flows.iter().enumerate() {
         match flow {

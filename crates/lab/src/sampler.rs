@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Connections with less than this are not worth a record: requests, control channels.
-const LEAST_BYTES: u64 = 10_000;
+const MIN_BYTES: u64 = 10_000;
 
 /// Samples one system's run.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Sampler {
     pub fn other_flows(&self, names: &Names, generator_ports: &[u16]) -> Vec<FlowRecord> {
         let generated =
             |seen: &Seen| generator_ports.contains(&seen.local.port()) || generator_ports.contains(&seen.remote.port());
-        let seen = self.connections.values().filter(|seen| seen.acked >= LEAST_BYTES && !generated(seen));
+        let seen = self.connections.values().filter(|seen| seen.acked >= MIN_BYTES && !generated(seen));
         seen.map(|seen| {
             let connection = names.connection(seen.local, seen.remote);
             let host = |end: SocketAddrV6| names.host(*end.ip()).unwrap_or("?").to_string();
@@ -160,7 +160,7 @@ impl Sampler {
                 if now <= self.warmup {
                     seen.acked_at_warmup = acked;
                 }
-                if acked < LEAST_BYTES {
+                if acked < MIN_BYTES {
                     continue;
                 }
                 total += progress;

@@ -22,7 +22,7 @@ use crate::{
     error::LabError,
     generators::{Data, Generators, Source},
     interfaces, jiffies,
-    mix::Mix,
+    mix::RunPlan,
     moves::{self, Moves},
     names::Names,
     network::Network,
@@ -30,7 +30,7 @@ use crate::{
     processes::{Place, Process, stop_all},
     run::RunOptions,
     sampler::Sampler,
-    site::Site,
+    site::LabDir,
     timeline::{Action, Made, Timeline},
     traffic::{FlowOut, Monotonic, OutageOut, SinkOut},
 };
@@ -44,7 +44,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Session<'a> {
     options: &'a RunOptions,
     system: SystemSpec,
-    mix: Mix,
+    mix: RunPlan,
     logs: PathBuf,
     sampler: Sampler,
     timeline: Timeline<'a>,
@@ -94,10 +94,10 @@ struct Program {
 
 impl<'a> Session<'a> {
     /// Builds the network and starts everything; time zero of the run is shortly after.
-    pub fn start(options: &'a RunOptions, site: &Site, system: &SystemSpec) -> Result<Self, LabError> {
+    pub fn start(options: &'a RunOptions, site: &LabDir, system: &SystemSpec) -> Result<Self, LabError> {
         let scenario = &options.scenario;
         let topology = &scenario.topology;
-        let mix = Mix::of(scenario, system)?;
+        let mix = RunPlan::of(scenario, system)?;
         let logs = options.out.join("logs").join(system.to_string().replace(['/', ':'], "_"));
         fs::create_dir_all(&logs).map_err(LabError::file(&logs))?;
 
@@ -473,7 +473,7 @@ impl Program {
 
 impl Groups {
     /// Makes the groups; if `plain`, also those of connections that agents leave alone.
-    fn make(site: &Site, topology: &Topology, plain: bool) -> Result<Self, LabError> {
+    fn make(site: &LabDir, topology: &Topology, plain: bool) -> Result<Self, LabError> {
         let make = |kind: &str| -> Result<Vec<Cgroup>, LabError> {
             let group = |node: &Node| Ok(site.cgroup().child(&format!("{kind}-{}", node.name))?);
             topology.nodes().iter().map(group).collect()
@@ -483,7 +483,7 @@ impl Groups {
 }
 
 /// The edges that a route controller has in this run.
-fn controlled(mix: &Mix) -> Vec<control::Controlled> {
+fn controlled(mix: &RunPlan) -> Vec<control::Controlled> {
     let of = |role: &Role| if let Role::RouteControl(_, sites) = role { Some(sites.clone()) } else { None };
     mix.daemons.iter().find_map(of).unwrap_or_default()
 }

@@ -26,7 +26,7 @@ const SIGKILL: u64 = 1 << 8;
 
 /// The places of one lab; removed when dropped.
 #[derive(Debug)]
-pub struct Site {
+pub struct LabDir {
     cgroup: Cgroup,
     directory: PathBuf,
 }
@@ -40,14 +40,14 @@ pub struct Cleaned {
     pub running: Vec<String>,
 }
 
-impl Site {
+impl LabDir {
     /// Makes the places of the calling process's lab.
     pub fn create() -> Result<Self, LabError> {
         let id = own_id()?;
         let directory = Path::new(RUN).join(&id);
         // The group comes first, because a later `clean` finds the directory by it.
         let cgroup = Cgroup::create(&id)?;
-        let site = Site { cgroup, directory };
+        let site = LabDir { cgroup, directory };
         let make = || fs::create_dir_all(&site.directory);
         // The second try is for when another lab ends and removes the parent directory in between.
         make().or_else(|_| make()).map_err(LabError::file(&site.directory))?;
@@ -65,7 +65,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for LabDir {
     fn drop(&mut self) {
         if let Err(error) = remove(&self.cgroup, &self.directory) {
             tracing::error!(%error, "cleaning up; run `sidestep lab clean`");

@@ -11,8 +11,8 @@ mod tcp;
 use std::path::Path;
 
 use sidestep_net::SettingsTable;
-use sidestep_policy::AgentKnobs;
-use sidestep_proto::mptcp::{MptcpKnobs, PathManager};
+use sidestep_policy::AgentSettings;
+use sidestep_proto::mptcp::{MptcpSettings, PathManager};
 use sidestep_results::Doubt;
 use sidestep_scenario::{Catalogue, Scenario, SystemInfo, SystemSpec, World};
 
@@ -52,7 +52,7 @@ pub struct System {
     /// Settings of every namespace: files below `/proc/sys/net`, and what is written to them.
     pub sysctls: Vec<(&'static str, String)>,
     /// Whether connections are MPTCP's, and its settings.
-    pub mptcp: Option<MptcpKnobs>,
+    pub mptcp: Option<MptcpSettings>,
     /// Whether connections take a new flow label after timeouts.
     pub rehash: bool,
     /// What its connections choose among.
@@ -127,7 +127,7 @@ impl System {
     }
 
     /// The path changer's settings, if agents run.
-    pub fn agent(&self) -> Option<&AgentKnobs> {
+    pub fn agent(&self) -> Option<&AgentSettings> {
         self.daemons.iter().find_map(|role| if let Role::Agent(knobs) = role { Some(knobs) } else { None })
     }
 }

@@ -67,13 +67,13 @@ pub fn shown(group: &Path) -> String {
 }
 
 /// Most groups among which one is sought by its number.
-const MOST_GROUPS: usize = 20_000;
+const MAX_GROUPS: usize = 20_000;
 
 /// The directory of the control group with this number, which is its inode, where cgroup2 is mounted at `mount`; `None` where
 /// there is none that is seen from there.
 pub fn of_number(number: u64, mount: &Path) -> Option<PathBuf> {
     let mut waiting = vec![mount.to_path_buf()];
-    for _ in 0..MOST_GROUPS {
+    for _ in 0..MAX_GROUPS {
         let group = waiting.pop()?;
         if fs::metadata(&group).is_ok_and(|found| found.ino() == number) {
             return Some(group);

@@ -80,7 +80,7 @@ pub struct Checker<'a> {
 }
 
 /// Most routes of a table that are looked at one by one.
-const MOST_ROUTES: usize = 64;
+const MAX_ROUTES: usize = 64;
 /// The kernel's own local table, and the routing protocol of its entries.
 const LOCAL_TABLE: u32 = 255;
 const BY_KERNEL: u8 = 2;

@@ -13,10 +13,10 @@ use sidestep_linux::{
     testing::root_or_skip,
 };
 use sidestep_net::{Bytes, InitialName, Ratio, Span, Time};
-use sidestep_policy::{AgentKnobs, Backoff, PolicyName, RewardName, WeightsName};
+use sidestep_policy::{AgentSettings, Backoff, PolicyName, RewardName, WeightsName};
 use sidestep_policy::{
     Connection, Decision, Path, Reason, Round, Shared,
-    balance::{BalanceCall, MAX_PATHS as MOST_BALANCED, RawPath, RawSet},
+    balance::{BalanceCall, MAX_PATHS as MAX_BALANCED, RawPath, RawSet},
     flow_hash::{self, FlowHashCall, FlowKey, Symmetry},
     raw::{self, Cost, MAX_PATHS, Parity, SHARED_WORDS, Sharing},
 };
@@ -121,7 +121,7 @@ fn what_a_call_of_the_policy_costs() {
 /// What a call of the policy costs in ns, in the mean of a thousand, on a host whose paths have all been measured.
 fn cost(kernel: &PolicyParity, policy: PolicyName, n_paths: u32, op: u32, step: Span, seed: u64) -> f64 {
     let mut random = Pcg32::new(seed, 5);
-    let knobs = AgentKnobs { policy, ..AgentKnobs::default() };
+    let knobs = AgentSettings { policy, ..AgentSettings::default() };
     let paths: Vec<_> = (0..n_paths)
         .map(|id| Path { weight: 20_000, rtt: Span::from_nanos(10_000_000), ..any_path(&mut random, id) })
         .collect();
@@ -237,7 +237,7 @@ fn the_kernel_and_the_simulator_choose_a_million_flows_paths_alike() {
     let kernel = PolicyParity::load().unwrap();
     let mut random = Pcg32::new(1, 4);
     let mut calls = [BalanceCall::default(); BALANCE_CALLS];
-    let mut chosen = [0_u32; MOST_BALANCED];
+    let mut chosen = [0_u32; MAX_BALANCED];
     for round in 0..1_000 {
         let set = any_set(&mut random);
         for (number, call) in calls.iter_mut().enumerate() {
@@ -249,7 +249,7 @@ fn the_kernel_and_the_simulator_choose_a_million_flows_paths_alike() {
         let expected = calls.map(BalanceCall::answered);
         kernel.balance(&mut calls).unwrap();
         assert!(calls == expected, "round {round}: {set:?}");
-        let n = set.n.min(MOST_BALANCED as u32);
+        let n = set.n.min(MAX_BALANCED as u32);
         for call in &calls {
             assert!(if n == 0 { call.chosen == u32::MAX } else { call.chosen < n && call.next < n }, "{call:?}");
             chosen.get_mut(call.chosen as usize).into_iter().for_each(|count| *count += 1);
@@ -261,7 +261,7 @@ fn the_kernel_and_the_simulator_choose_a_million_flows_paths_alike() {
 /// Any set of paths, those included that the safe face refuses: none, too many, an unknown mode, weights of 0 only.
 fn any_set(random: &mut Pcg32) -> RawSet {
     let weights = random.next_u32() % 4;
-    let mut path = [RawPath::default(); MOST_BALANCED];
+    let mut path = [RawPath::default(); MAX_BALANCED];
     for path in &mut path {
         let any = random.next_u32() >> (random.next_u32() % 32);
         path.id = random.next_u32() >> (random.next_u32() % 32);
@@ -412,7 +412,7 @@ impl History {
     }
 }
 
-fn any_knobs(random: &mut Pcg32, policy: PolicyName) -> AgentKnobs {
+fn any_knobs(random: &mut Pcg32, policy: PolicyName) -> AgentSettings {
     let mut share = || Ratio::from_ppb(random.next_u32() % 1_000_000_001);
     let (gamma, ce_share, jitter) = (share().as_f64().max(1e-6), share(), share());
     let mut backoff = |first: u32| {
@@ -420,7 +420,7 @@ fn any_knobs(random: &mut Pcg32, policy: PolicyName) -> AgentKnobs {
         Backoff { min, max: min + Span::from_nanos(u64::from(random.next_u32())) }
     };
     let (congestion_backoff, silence_backoff) = (backoff(200_000_000), backoff(50_000_000));
-    AgentKnobs {
+    AgentSettings {
         policy,
         gamma,
         ce_share,
@@ -443,7 +443,7 @@ fn any_knobs(random: &mut Pcg32, policy: PolicyName) -> AgentKnobs {
         mark_mask: 0,
         initial: InitialName::Available,
         queue_rounds: random.next_u32() % 4,
-        ..AgentKnobs::default()
+        ..AgentSettings::default()
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Ceiling<'a> {
 /// The most pairs times arcs of a program that is solved: a second or so.
 const MOST: usize = 200_000;
 /// The most programs of one scenario.
-const MOST_PROGRAMS: usize = 128;
+const MAX_PROGRAMS: usize = 128;
 
 impl<'a> Ceiling<'a> {
     /// The ceiling of a scenario; `None` where it has none that is known: programs of the user's talk to whom they please,
@@ -56,7 +56,7 @@ impl<'a> Ceiling<'a> {
         if let Some(known) = self.known.get(rates) {
             return *known;
         }
-        let solved = if self.known.len() < MOST_PROGRAMS { self.solve(rates) } else { None };
+        let solved = if self.known.len() < MAX_PROGRAMS { self.solve(rates) } else { None };
         self.known.insert(rates.to_vec(), solved);
         solved
     }

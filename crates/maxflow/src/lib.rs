@@ -1,7 +1,7 @@
 //! How much traffic a network carries between many pairs at once.
 //!
-//! The maximum flow is a linear program, which HiGHS solves. This is the only crate that needs a solver; the maximum
-//! flow of a single pair is in `sidestep-paths`. There are five kinds of items:
+//! The maximum flow is a linear program, which HiGHS solves. This is the only crate that needs a solver, with its feature `highs`;
+//! the maximum flow of a single pair is in `sidestep-paths`. There are five kinds of items:
 //!
 //! - **The input.** [`FlowNetwork`] has the arcs with capacities and weights; it is made from arcs (`new`), a topology
 //!   (`of`) or a published graph (`of_net`). [`FlowModel`] says which paths the flow may take: a single path,
@@ -28,8 +28,12 @@
 //! ```
 
 mod ceiling;
+#[cfg(feature = "highs")]
+mod live;
 mod master;
 mod network;
+#[cfg(not(feature = "highs"))]
+mod no_live;
 mod pricing;
 mod program;
 mod sampling;

@@ -1,7 +1,9 @@
-//! The linear program over the paths found so far. It is solved first by a guess, then by HiGHS.
+//! The linear program over the paths found so far. It is solved first by a guess, then by HiGHS, if the build has it.
 
-use highs::{ColProblem, HighsModelStatus, Model, Row, Sense};
-
+#[cfg(feature = "highs")]
+use super::live::Live;
+#[cfg(not(feature = "highs"))]
+use super::no_live::Live;
 use super::{
     network::{FlowError, FlowNetwork},
     tree::Column,
@@ -27,15 +29,6 @@ pub(super) struct Solved {
     pub(super) prices: Vec<f64>,
     /// Whether the rates are known to be optimal over the columns; else the prices may still prove it.
     pub(super) best: bool,
-}
-
-struct Live {
-    /// The largest capacity.
-    unit: f64,
-    rows: Vec<Row>,
-    model: Model,
-    /// How many columns it has.
-    columns: usize,
 }
 
 impl<'a> Master<'a> {
@@ -131,66 +124,10 @@ impl<'a> Master<'a> {
     }
 }
 
-impl Live {
-    fn new(network: &FlowNetwork, columns: &[Column]) -> Result<Self, FlowError> {
-        let unit = network.arcs().iter().map(|arc| arc.capacity).fold(f64::MIN_POSITIVE, f64::max);
-        let mut problem = ColProblem::new();
-        let rows: Vec<Row> = network.arcs().iter().map(|_| problem.add_row(..=1.0)).collect();
-        for column in columns {
-            problem.add_column(1.0, 0.0.., factors(network, unit, &rows, column));
-        }
-        let mut model = problem.try_optimise(Sense::Maximise).map_err(failed)?;
-        model.make_quiet();
-        // Additional columns leave the last solution feasible, so the primal simplex starts from it.
-        let options: [(&str, i32); 2] = [("simplex_strategy", 4), ("threads", 1)];
-        options.into_iter().try_for_each(|(name, value)| model.try_set_option(name, value)).map_err(failed)?;
-        for name in ["primal_feasibility_tolerance", "dual_feasibility_tolerance"] {
-            model.try_set_option(name, 1e-9).map_err(failed)?;
-        }
-        for (name, value) in [("presolve", "off"), ("parallel", "off"), ("solver", "simplex")] {
-            model.try_set_option(name, value).map_err(failed)?;
-        }
-        Ok(Live { unit, rows, model, columns: columns.len() })
-    }
-
-    /// Adds the columns that it does not have yet.
-    fn add(&mut self, network: &FlowNetwork, columns: &[Column]) -> Result<(), FlowError> {
-        for column in &columns[self.columns..] {
-            let factors = factors(network, self.unit, &self.rows, column);
-            self.model.try_add_column(1.0, 0.0.., factors).map_err(failed)?;
-        }
-        self.columns = columns.len();
-        Ok(())
-    }
-
-    fn solve(mut self, network: &FlowNetwork) -> Result<(Self, Solved), FlowError> {
-        let solved = self.model.try_solve().map_err(failed)?;
-        if solved.status() != HighsModelStatus::Optimal {
-            return Err(FlowError::Solver(format!("{:?}", solved.status())));
-        }
-        let solution = solved.get_solution();
-        self.model = Model::from(solved);
-        let positive = |value: f64| if value > 0.0 { value } else { 0.0 };
-        let price = |(arc, dual): (u32, &f64)| positive(*dual) * self.unit / network.arc(arc).capacity;
-        let prices = (0..).zip(solution.dual_rows()).map(price).collect();
-        let rates = solution.columns().iter().map(|rate| positive(*rate) * self.unit).collect();
-        Ok((self, Solved { rates, prices, best: true }))
-    }
-}
-
 /// The price of a unit of flow on a path; infinite where there is none.
 pub(super) fn cost(column: &Column, prices: &[f64]) -> f64 {
     match column.is_empty() {
         true => f64::INFINITY,
         false => column.iter().map(|(arc, share)| share * prices[*arc as usize]).sum(),
     }
-}
-
-/// Which share of an arc's capacity a unit of flow takes, in the program's unit.
-fn factors(network: &FlowNetwork, unit: f64, rows: &[Row], column: &Column) -> Vec<(Row, f64)> {
-    column.iter().map(|(arc, share)| (rows[*arc as usize], share * unit / network.arc(*arc).capacity)).collect()
-}
-
-fn failed(error: impl std::fmt::Debug) -> FlowError {
-    FlowError::Solver(format!("{error:?}"))
 }

@@ -80,6 +80,11 @@ pub enum FlowError {
     /// The solver failed.
     #[error("the linear program was not solved: HiGHS says {0}")]
     Solver(String),
+    /// The build has no solver, and the first guess is not the optimum.
+    #[error(
+        "this program was built without a solver of linear programs (HiGHS); build it with the feature `maxflow`: make build"
+    )]
+    NoSolver,
     /// No path improves the flow any more, but duality does not prove that it is the largest.
     #[error("flow {flow} and bound {bound} are further apart than a share of {MAX_GAP:e}")]
     Unproved {

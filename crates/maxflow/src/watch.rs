@@ -9,11 +9,11 @@ use std::{
 /// Follows a long computation, and may stop it.
 pub trait Watch: Sync {
     /// A computation of `steps` steps begins; `what` names it.
-    fn begins(&self, what: &str, steps: usize);
+    fn on_start(&self, what: &str, steps: usize);
     /// A step is done.
     fn step(&self);
     /// The computation has ended, complete or stopped.
-    fn ends(&self);
+    fn on_finish(&self);
     /// Whether no further step should begin.
     fn stopped(&self) -> bool;
     /// Whether the time is over for what only makes a result more certain.
@@ -27,9 +27,9 @@ pub trait Watch: Sync {
 pub struct Unwatched;
 
 impl Watch for Unwatched {
-    fn begins(&self, _: &str, _: usize) {}
+    fn on_start(&self, _: &str, _: usize) {}
     fn step(&self) {}
-    fn ends(&self) {}
+    fn on_finish(&self) {}
     fn stopped(&self) -> bool {
         false
     }
@@ -66,7 +66,7 @@ pub fn in_parallel<S, T: Send>(
             results[step] = Some(result);
         }
     });
-    watch.ends();
+    watch.on_finish();
     results
 }
 
@@ -83,11 +83,11 @@ mod tests {
     }
 
     impl Watch for Impatient {
-        fn begins(&self, _: &str, _: usize) {}
+        fn on_start(&self, _: &str, _: usize) {}
         fn step(&self) {
             let _ = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         }
-        fn ends(&self) {
+        fn on_finish(&self) {
             self.ended.store(true, Ordering::SeqCst);
         }
         fn stopped(&self) -> bool {

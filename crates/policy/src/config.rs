@@ -1,6 +1,6 @@
 //! The knobs of the policy and the paths it chooses from, as the kernel reads them.
 
-use crate::{AgentKnobs, Backoff, PolicyName, RewardName, WeightsName};
+use crate::{AgentSettings, Backoff, PolicyName, RewardName, WeightsName};
 use sidestep_net::{Bytes, Rate, Ratio, Span};
 use thiserror::Error;
 
@@ -43,9 +43,9 @@ pub enum PolicyError {
     PathCount(usize),
 }
 
-impl TryFrom<&AgentKnobs> for raw::Config {
+impl TryFrom<&AgentSettings> for raw::Config {
     type Error = PolicyError;
-    fn try_from(knobs: &AgentKnobs) -> Result<Self, PolicyError> {
+    fn try_from(knobs: &AgentSettings) -> Result<Self, PolicyError> {
         let (congestion, failure) = (knobs.congestion_backoff, knobs.silence_backoff);
         for (knob, Backoff { min, max }) in [("congestion_backoff", congestion), ("silence_backoff", failure)] {
             if min > max {
@@ -177,13 +177,13 @@ mod tests {
             rtt_guard_ns: 200_000_000,
             plb_pause_ns: 60_000_000_000,
         };
-        assert_eq!(raw::Config::try_from(&AgentKnobs::default()), Ok(expected));
+        assert_eq!(raw::Config::try_from(&AgentSettings::default()), Ok(expected));
     }
 
     #[test]
     fn knobs_out_of_range_are_refused_by_name() {
-        let refusal = |change: fn(&mut AgentKnobs)| {
-            let mut knobs = AgentKnobs::default();
+        let refusal = |change: fn(&mut AgentSettings)| {
+            let mut knobs = AgentSettings::default();
             change(&mut knobs);
             raw::Config::try_from(&knobs).unwrap_err().to_string()
         };

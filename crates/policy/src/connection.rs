@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::AgentKnobs;
+use crate::AgentSettings;
 use sidestep_net::{Bytes, Span, Time};
 
 use crate::{
@@ -120,14 +120,14 @@ pub enum Stay {
 impl Connection {
     /// A new connection over `paths` that learns for itself. It begins on [`Self::path`]: the first by the static policy,
     /// else one that is drawn.
-    pub fn open(knobs: &AgentKnobs, paths: &[Path], now: Time, random: u32) -> Result<Self, PolicyError> {
+    pub fn open(knobs: &AgentSettings, paths: &[Path], now: Time, random: u32) -> Result<Self, PolicyError> {
         Self::open_among(knobs, paths, None, now, random)
     }
 
     /// A new connection over `paths` that shares what it learns, if `knobs` say so, with all connections that have the
     /// table `shared`: those of a host to one destination.
     pub fn open_among(
-        knobs: &AgentKnobs,
+        knobs: &AgentSettings,
         paths: &[Path],
         shared: Option<Arc<Shared>>,
         now: Time,
@@ -142,7 +142,7 @@ impl Connection {
     /// A new connection as the program in TCP begins it: without a state, where the policy allows that, until the first
     /// signal that matters. What happened before is then not known any more.
     pub fn begin(
-        knobs: &AgentKnobs,
+        knobs: &AgentSettings,
         paths: &[Path],
         shared: Option<Arc<Shared>>,
         now: Time,

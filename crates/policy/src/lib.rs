@@ -14,14 +14,14 @@
 //!
 //! A [`Request`] is a connection that the host has not accepted yet: it draws paths of SYN-ACKs. [`Shared`] is what connections to one destination learn together. [`Exp3`] is the bandit on its own. [`flow_hash`] chooses
 //! among equal paths, and [`balance`] among the paths between two edge routers. [`raw`] holds the C structs as they lie in BPF maps; [`raw::Config`] is made of
-//! [`AgentKnobs`].
+//! [`AgentSettings`].
 //!
 //! ```
 //! use sidestep_net::{Rate, Span, Time};
-//! use sidestep_policy::{AgentKnobs, Connection, Path, Reason, Round};
+//! use sidestep_policy::{AgentSettings, Connection, Path, Reason, Round};
 //!
 //! let paths = [1, 2].map(|id| Path::new(id, Rate::from_mbits(100), Span::from_millis(10)));
-//! let mut connection = Connection::open(&AgentKnobs::default(), &paths, Time::ZERO, 0x1234_5678)?;
+//! let mut connection = Connection::open(&AgentSettings::default(), &paths, Time::ZERO, 0x1234_5678)?;
 //! let before = connection.path();
 //!
 //! // The path fails: at the first timeout the connection leaves it.
@@ -49,8 +49,8 @@ pub use config::{Path, PolicyError};
 pub use connection::{Connection, Decision, Reason, Round, Stay, SynTimeout};
 pub use exp3::Exp3;
 pub use mode::BalanceMode;
-pub use plb::PlbKnobs;
+pub use plb::PlbSettings;
 pub use raw::MAX_PATHS;
 pub use request::{REWEIGHING, Request, are_off, draw_reply, reply_weights};
-pub use settings::{AgentKnobs, Backoff, OnDead, PolicyName, RewardName, WeightsName};
+pub use settings::{AgentSettings, Backoff, OnDead, PolicyName, RewardName, WeightsName};
 pub use shared::{PathLearnt, Shared};

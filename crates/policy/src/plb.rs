@@ -7,7 +7,7 @@ use sidestep_net::{Ratio, SettingError, SettingsTable, Span};
 /// Protective Load Balancing as Linux has it; names and defaults of its `net.ipv4.tcp_plb_…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct PlbKnobs {
+pub struct PlbSettings {
     /// Share of CE marks from which a round counts as congested.
     pub cong_thresh: Ratio,
     /// Congested rounds in a row after which an idle connection gets a new flow label; 0: never.
@@ -18,9 +18,9 @@ pub struct PlbKnobs {
     pub suspend_rto: Span,
 }
 
-impl Default for PlbKnobs {
+impl Default for PlbSettings {
     fn default() -> Self {
-        PlbKnobs {
+        PlbSettings {
             cong_thresh: Ratio::from_ppb(500_000_000),
             idle_rehash_rounds: 3,
             rehash_rounds: 12,
@@ -29,7 +29,7 @@ impl Default for PlbKnobs {
     }
 }
 
-impl SettingsTable for PlbKnobs {
+impl SettingsTable for PlbSettings {
     fn check(&self) -> Result<(), SettingError> {
         // Zero switches either number of rounds off, as in Linux, and every share and span is one that Linux takes.
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{AgentKnobs, PolicyName};
+use crate::{AgentSettings, PolicyName};
 use sidestep_net::{Span, Time};
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 /// a moment ago ([`REWEIGHING`]). On Linux a table of nf_tables does that, as the program in TCP does not see SYN-ACKs.
 #[derive(Clone, Debug)]
 pub struct Request {
-    knobs: AgentKnobs,
+    knobs: AgentSettings,
     config: raw::Config,
     paths: Vec<Path>,
     shared: Option<Arc<Shared>>,
@@ -33,7 +33,7 @@ pub const REWEIGHING: Span = Span::from_millis(250);
 
 impl Request {
     /// A request that comes over `paths`; the host's connections share what they learn in `shared`.
-    pub fn new(knobs: &AgentKnobs, paths: &[Path], shared: Option<Arc<Shared>>) -> Result<Self, PolicyError> {
+    pub fn new(knobs: &AgentSettings, paths: &[Path], shared: Option<Arc<Shared>>) -> Result<Self, PolicyError> {
         let config = raw::Config::try_from(knobs)?;
         if paths.is_empty() || paths.len() > raw::MAX_PATHS {
             return Err(PolicyError::PathCount(paths.len()));
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn each_syn_ack_of_a_request_is_drawn_anew_and_the_connection_too() {
         let paths = [(1, 10), (2, 30)].map(|(id, mbits)| Path::new(id, Rate::from_mbits(mbits), Span::from_millis(10)));
-        let request = Request::new(&AgentKnobs::default(), &paths, Some(Arc::default())).unwrap();
+        let request = Request::new(&AgentSettings::default(), &paths, Some(Arc::default())).unwrap();
         let weights = request.weights(Time::ZERO);
         let quarters = [0_u32, 1, 2, 3].map(|quarter| draw_reply(&weights, quarter << 30));
         assert_eq!(quarters, [0, 1, 1, 1]);
@@ -148,6 +148,6 @@ mod tests {
         assert!(request.accept(Time::ZERO, 7).unwrap().path() < 2);
         let one = request.among(&paths[1..], None).unwrap();
         assert_eq!(draw_reply(&one.weights(Time::ZERO), u32::MAX), 0);
-        assert!(Request::new(&AgentKnobs::default(), &[], None).is_err());
+        assert!(Request::new(&AgentSettings::default(), &[], None).is_err());
     }
 }

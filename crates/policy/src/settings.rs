@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use sidestep_net::{InitialName, Ratio, SettingError, SettingsTable, Span, settings::ensure};
 
-use crate::PlbKnobs;
+use crate::PlbSettings;
 
 /// The path changer's settings on every host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct AgentKnobs {
+pub struct AgentSettings {
     /// How the next path is chosen.
     pub policy: PolicyName,
     /// EXP3's share of exploration (Auer et al. 2002), or how fast EXP3-IX learns (Neu 2015, η); in 0..=1 without zero.
@@ -131,10 +131,10 @@ pub enum WeightsName {
     Prefix,
 }
 
-impl Default for AgentKnobs {
+impl Default for AgentSettings {
     fn default() -> Self {
-        let plb = PlbKnobs::default();
-        AgentKnobs {
+        let plb = PlbSettings::default();
+        AgentSettings {
             policy: PolicyName::DelayWeighted,
             gamma: 0.1,
             ce_share: Ratio::from_ppb(500_000_000),
@@ -163,7 +163,7 @@ impl Default for AgentKnobs {
     }
 }
 
-impl AgentKnobs {
+impl AgentSettings {
     /// Checks that there are as many marks as a host may have paths; mark 0 means "no path".
     pub fn check_max_paths(&self, max_paths: usize) -> Result<(), SettingError> {
         let marks = self.mark_mask.checked_shr(self.mark_mask.trailing_zeros()).unwrap_or(0);
@@ -176,7 +176,7 @@ impl AgentKnobs {
     }
 }
 
-impl SettingsTable for AgentKnobs {
+impl SettingsTable for AgentSettings {
     const FILE_ONLY: &'static [&'static str] = &["mark_mask", "on_dead", "reset_after"];
 
     fn check(&self) -> Result<(), SettingError> {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use sidestep_net::{Bytes, Rate, Span, Time};
-use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentSettings, PolicyName};
 use sidestep_policy::{Connection, Path, Reason, Round, Shared, raw};
 
-fn knobs() -> AgentKnobs {
-    AgentKnobs { policy: PolicyName::DelayWeighted, ..AgentKnobs::default() }
+fn knobs() -> AgentSettings {
+    AgentSettings { policy: PolicyName::DelayWeighted, ..AgentSettings::default() }
 }
 
 fn paths(rtts: &[u64]) -> Vec<Path> {
@@ -80,7 +80,7 @@ fn a_path_set_that_changes_leaves_a_connection_without_a_state_on_its_path() {
 
 #[test]
 fn where_a_policy_needs_weights_of_its_own_a_connection_has_a_state_from_the_start() {
-    let exp3 = AgentKnobs { policy: PolicyName::Exp3, ..knobs() };
+    let exp3 = AgentSettings { policy: PolicyName::Exp3, ..knobs() };
     let conn = Connection::begin(&exp3, &paths(&[10, 10]), None, at(0), 0).unwrap();
     assert!(conn.raw().congestion.interval_ns > 0);
 }
@@ -92,7 +92,7 @@ proptest! {
         random in any::<u32>(),
         policy in prop::sample::select(vec![PolicyName::DelayWeighted, PolicyName::Random, PolicyName::Static]),
     ) {
-        let knobs = AgentKnobs { policy, ..knobs() };
+        let knobs = AgentSettings { policy, ..knobs() };
         let open = |begin: bool| {
             let (shared, paths) = (Some(Arc::default()), paths(&rtts));
             match begin {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use sidestep_net::{Bytes, Rate, Span, Time};
-use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentSettings, PolicyName};
 use sidestep_policy::{Connection, Path, PathLearnt, Reason, Round, Shared, Stay};
 
 /// The bit of the first path, whose provider alone takes the connection's address.
 const FIRST: u32 = 1;
 
-fn knobs() -> AgentKnobs {
-    AgentKnobs { policy: PolicyName::DelayWeighted, ..AgentKnobs::default() }
+fn knobs() -> AgentSettings {
+    AgentSettings { policy: PolicyName::DelayWeighted, ..AgentSettings::default() }
 }
 
 /// A host with a path through each provider.

@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_net::{Bytes, Rate, Span, Time};
-use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentSettings, PolicyName};
 use sidestep_policy::{Connection, Path, PathLearnt, Reason, Round, Shared};
 
 const MSS: u32 = 1_448;
 
-fn knobs() -> AgentKnobs {
-    AgentKnobs { policy: PolicyName::DelayWeighted, ..AgentKnobs::default() }
+fn knobs() -> AgentSettings {
+    AgentSettings { policy: PolicyName::DelayWeighted, ..AgentSettings::default() }
 }
 
 /// Paths of 100 Mbit/s with these propagation round trips in milliseconds.
@@ -369,7 +369,7 @@ fn a_syn_is_sent_again_as_soon_as_its_answer_is_late_by_what_others_measured() {
     host.transfers(300, &[900, 900]);
     assert_eq!(asking.syn_timeout(host.now), None);
     // Dice measure nothing.
-    let random = AgentKnobs { policy: PolicyName::Random, ..knobs() };
+    let random = AgentSettings { policy: PolicyName::Random, ..knobs() };
     let drawn = Connection::open_among(&random, &host.paths, Some(host.shared.clone()), host.now, 0).unwrap();
     assert_eq!(drawn.syn_timeout(host.now), None);
 }
@@ -486,7 +486,7 @@ fn a_connection_that_has_a_wide_path_for_itself_is_not_moved_to_a_narrow_one() {
     let moved = |cwnd: u64| {
         let mut host = Host::new(&[10, 10]);
         host.paths[1] = Path { weight: 1_000_000, ..Path::new(1, Rate::from_mbits(10), Span::from_millis(10)) };
-        let knobs = AgentKnobs { retransmit_burst: 1, ..knobs() };
+        let knobs = AgentSettings { retransmit_burst: 1, ..knobs() };
         let mut connection = loop {
             let draw = host.random.next_u32();
             let shared = Some(host.shared.clone());
@@ -659,7 +659,7 @@ proptest! {
         first in any::<u32>(),
         random in any::<u32>(),
     ) {
-        let config = AgentKnobs { policy, ..AgentKnobs::default() };
+        let config = AgentSettings { policy, ..AgentSettings::default() };
         let path = |(id, weight): (u32, &u32)| Path { id, weight: *weight, ..paths(&[10])[0] };
         let paths: Vec<Path> = (0..).zip(&weights).map(path).collect();
         let mut conn = Connection::open(&config, &paths, Time::ZERO, first).unwrap();

@@ -5,7 +5,7 @@ use std::{sync::Arc, thread};
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_net::{Bytes, Span, Time};
-use sidestep_policy::{AgentKnobs, PolicyName, RewardName, WeightsName};
+use sidestep_policy::{AgentSettings, PolicyName, RewardName, WeightsName};
 use sidestep_policy::{Connection, MAX_PATHS, Path, Round, Shared};
 
 const PATHS: usize = 6;
@@ -15,8 +15,8 @@ fn paths() -> Vec<Path> {
     (0..PATHS).map(path).collect()
 }
 
-fn config(policy: PolicyName, weights: WeightsName) -> AgentKnobs {
-    AgentKnobs { policy, weights, reward: RewardName::Rtt, ..AgentKnobs::default() }
+fn config(policy: PolicyName, weights: WeightsName) -> AgentSettings {
+    AgentSettings { policy, weights, reward: RewardName::Rtt, ..AgentSettings::default() }
 }
 
 fn round(at_ms: u64, srtt_ms: u64, delivered: u32) -> Round {
@@ -33,7 +33,7 @@ fn round(at_ms: u64, srtt_ms: u64, delivered: u32) -> Round {
 }
 
 /// A short connection over two round trips, of 100 ms on slow paths and 10 ms on others; returns its path.
-fn transfer(config: &AgentKnobs, shared: &Arc<Shared>, slow: &[usize], random: &mut Pcg32) -> usize {
+fn transfer(config: &AgentSettings, shared: &Arc<Shared>, slow: &[usize], random: &mut Pcg32) -> usize {
     let draw = random.next_u32();
     let mut conn = Connection::open_among(config, &paths(), Some(shared.clone()), Time::ZERO, draw).unwrap();
     let srtt = if slow.contains(&conn.path()) { 100 } else { 10 };
@@ -45,7 +45,7 @@ fn transfer(config: &AgentKnobs, shared: &Arc<Shared>, slow: &[usize], random: &
 }
 
 /// How often each path was taken by the last 1,000 of many short connections, one after the other.
-fn taken(config: &AgentKnobs, slow: &[usize]) -> [u32; PATHS] {
+fn taken(config: &AgentSettings, slow: &[usize]) -> [u32; PATHS] {
     let (shared, mut random) = (Arc::default(), Pcg32::new(1, 1));
     let mut taken = [0; PATHS];
     for number in 0..3_000 {

@@ -30,7 +30,7 @@ pub use interface::State;
 pub use measures::{CacheMeasures, CustodyMeasures};
 pub use router::{Counters, Router};
 pub use sender::{Sender, SenderTimeout};
-pub use settings::{AckProcessing, AfterTimeout, Credit, InrppKnobs, Notifications, Preset, Threshold};
+pub use settings::{AckProcessing, AfterTimeout, Credit, InrppSettings, Notifications, Preset, Threshold};
 
 /// An interface of a router, by its place in the list that the router was made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

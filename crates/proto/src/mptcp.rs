@@ -25,7 +25,7 @@ pub use opening::{ConnectionTimeout, Joins};
 pub use ports::HostPorts;
 pub use reassembly::Reassembly;
 pub use receive_window::ReceiveWindow;
-pub use settings::{Coupling, MptcpKnobs, PathManager, Scheduler, SourcePorts};
+pub use settings::{Coupling, MptcpSettings, PathManager, Scheduler, SourcePorts};
 
 /// The settings of a connection, shared by many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

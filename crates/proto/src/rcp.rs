@@ -14,7 +14,7 @@ use sidestep_net::Span;
 pub use receiver::Receiver;
 pub use router::Router;
 pub use sender::{Sender, SenderTimeout};
-pub use settings::RcpKnobs;
+pub use settings::RcpSettings;
 
 /// RCP's settings, shared by all routers.
 #[derive(Clone, Copy, Debug, PartialEq)]

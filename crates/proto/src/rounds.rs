@@ -62,11 +62,11 @@ struct Round {
 
 impl Rounds {
     /// The most paths of a set.
-    pub const MOST_PATHS: usize = 64;
+    pub const MAX_PATHS: usize = 64;
 
-    /// All paths are live until their probes say otherwise; further ones than [`MOST_PATHS`](Self::MOST_PATHS) are left out.
+    /// All paths are live until their probes say otherwise; further ones than [`MAX_PATHS`](Self::MAX_PATHS) are left out.
     pub fn new(config: RoundsConfig, paths: usize, now: Time) -> Self {
-        let paths = vec![PathRounds::default(); paths.min(Self::MOST_PATHS)];
+        let paths = vec![PathRounds::default(); paths.min(Self::MAX_PATHS)];
         Rounds { config, paths, open: VecDeque::new(), next: 0, due: now, silent: 0 }
     }
 

@@ -26,7 +26,7 @@ pub use receiver::Receiver;
 pub(crate) use receiver::window;
 pub use sender::{Sender, State, Transmit};
 pub use signals::{Acked, Signals};
-pub use socket::{Heard, Socket};
+pub use socket::{Socket, SocketEvents};
 pub use timeout::{ReceiverTimeout, SenderTimeout};
 
 /// Whose TCP a connection has.

@@ -12,9 +12,9 @@ const LOWEST: i32 = 260;
 const MARGIN: i32 = 60;
 const TOP: i32 = 50;
 /// With more nodes than this, names would hide the map; they are still shown where the reader points.
-const MOST_NAMES: usize = 80;
+const MAX_NAMES: usize = 80;
 /// With more nodes than this, springs take too long, and a circle must do.
-const MOST_SPRINGS: usize = 500;
+const MAX_SPRINGS: usize = 500;
 /// The colour of access routers.
 const ACCESS: &str = "#e69f00";
 
@@ -42,7 +42,7 @@ pub fn draw(graph: &Graph, nodes: &[usize], links: &[[usize; 2]], look: &Look<'_
         (keys(access, look.key))
         (lines(graph, links, &places, look))
         (dots(graph, nodes, &places, look))
-        @if nodes.len() <= MOST_NAMES {
+        @if nodes.len() <= MAX_NAMES {
             (names(graph, nodes, &places, height))
         }
     };
@@ -168,7 +168,7 @@ fn layout(graph: &Graph, nodes: &[usize], links: &[[usize; 2]]) -> Layout {
             let angle = std::f64::consts::TAU * index as f64 / nodes.len() as f64;
             plane[*node] = Some((angle.sin(), -angle.cos()));
         }
-        if nodes.len() <= MOST_SPRINGS {
+        if nodes.len() <= MAX_SPRINGS {
             spring(&mut plane, nodes, links);
         }
     }

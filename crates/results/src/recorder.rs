@@ -478,20 +478,20 @@ fn by_size(completed: &[(u64, f64)]) -> Vec<SizeBucket> {
 }
 
 /// Most flows of which it is kept how late they began.
-const MOST_LATE_STARTS: usize = 1_000;
+const MAX_LATE_STARTS: usize = 1_000;
 /// Most wake-ups of programs that a result names.
-const MOST_LATE_WAKEUPS: usize = 10_000;
+const MAX_LATE_WAKEUPS: usize = 10_000;
 
 /// How late flows began, in the order in which they were to; the first thousand.
 fn in_order(mut starts: Vec<(Span, Span)>) -> Vec<Span> {
     starts.sort_by_key(|(due, _)| *due);
-    starts.into_iter().map(|(_, by)| by).take(MOST_LATE_STARTS).collect()
+    starts.into_iter().map(|(_, by)| by).take(MAX_LATE_STARTS).collect()
 }
 
-/// The wake-ups in their order; of more than [`MOST_LATE_WAKEUPS`] each second, each third, or as few as it takes.
+/// The wake-ups in their order; of more than [`MAX_LATE_WAKEUPS`] each second, each third, or as few as it takes.
 fn thinned(mut wakeups: Vec<(Span, Span)>) -> Vec<(Span, Span)> {
     wakeups.sort();
-    let step = wakeups.len().div_ceil(MOST_LATE_WAKEUPS).max(1);
+    let step = wakeups.len().div_ceil(MAX_LATE_WAKEUPS).max(1);
     wakeups.into_iter().step_by(step).collect()
 }
 

@@ -21,14 +21,14 @@ pub struct Scene {
 }
 
 /// Of no more seeds the mean ceiling is computed.
-const MOST_SEEDS: u32 = 100;
+const MAX_SEEDS: u32 = 100;
 
 impl Scene {
     /// What happens in a run of `scenario` under so many seeds from its own on; curves are of the first.
     pub fn of(scenario: &Scenario, seeds: u32, ceiling_of: &mut CeilingOf<'_>) -> Scene {
         let ceiling = steps(scenario, scenario.seed, ceiling_of).unwrap_or_default();
         // Without impairments the seeds have the same links.
-        let more = if scenario.impairments.is_empty() { 1 } else { seeds.clamp(1, MOST_SEEDS) };
+        let more = if scenario.impairments.is_empty() { 1 } else { seeds.clamp(1, MAX_SEEDS) };
         let mut means = vec![mean(scenario, &ceiling)];
         for seed in 1..u64::from(more) {
             let steps = steps(scenario, scenario.seed.wrapping_add(seed), ceiling_of).unwrap_or_default();

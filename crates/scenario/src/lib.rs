@@ -11,13 +11,13 @@
 //! sample = "100 ms"
 //! systems = ["tcp", "pathchanger:policy=exp3,gamma=0.2"]       # default ["tcp"]; see SystemSpec
 //! [topology]                          # required; see topology_file
-//! [tcp]                               # see TcpKnobs
-//! [mptcp]                             # see MptcpKnobs
-//! [rcp]                               # see RcpKnobs
-//! [plb]                               # see PlbKnobs
-//! [routing]                           # see RoutingKnobs
+//! [tcp]                               # see TcpSettings
+//! [mptcp]                             # see MptcpSettings
+//! [rcp]                               # see RcpSettings
+//! [plb]                               # see PlbSettings
+//! [routing]                           # see RoutingSettings
 //! [paths]                             # see PathSettings
-//! [agent]                             # see AgentKnobs
+//! [agent]                             # see AgentSettings
 //! [[flow]]
 //! kind = "bulk"
 //! name = "bulk-1"                     # default: kind and number of the flow in the file
@@ -87,7 +87,7 @@ use std::collections::BTreeMap;
 
 pub use impairment::{Effect, Impairment, Periods, Transition};
 pub use system::{SystemError, SystemSpec};
-pub use transport::{RoutingKnobs, TcpKnobs, Transport};
+pub use transport::{RoutingSettings, TcpSettings, Transport};
 
 pub use crate::systems::{Catalogue, SettingsInfo, SystemInfo, World};
 
@@ -125,9 +125,9 @@ pub struct Scenario {
     /// The network, addresses assigned.
     pub topology: Topology,
     /// TCP's settings on every host.
-    pub tcp: TcpKnobs,
+    pub tcp: TcpSettings,
     /// What routers do by themselves.
-    pub routing: RoutingKnobs,
+    pub routing: RoutingSettings,
     /// How paths are computed.
     pub paths: PathSettings,
     /// The settings of systems by the keys of their tables, before a system's own parameters; see [`Catalogue`].

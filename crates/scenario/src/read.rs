@@ -12,7 +12,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use toml::Table;
 
 use super::{
-    Files, ParseError, PathSettings, Place, RoutingKnobs, Scenario, SystemSpec, TcpKnobs,
+    Files, ParseError, PathSettings, Place, RoutingSettings, Scenario, SystemSpec, TcpSettings,
     document::{Document, Item},
 };
 use sidestep_net::{Span, Topology, topology_file};
@@ -87,9 +87,9 @@ struct File {
     #[serde(rename = "topology")]
     _topology: IgnoredAny,
     #[serde(default)]
-    tcp: TcpKnobs,
+    tcp: TcpSettings,
     #[serde(default)]
-    routing: RoutingKnobs,
+    routing: RoutingSettings,
     #[serde(default)]
     paths: PathSettings,
     #[serde(rename = "flow", default)]

@@ -10,7 +10,7 @@ use crate::SystemSpec;
 /// TCP's settings on every host. The lab's kernels take only congestion control and ECN; the kernel decides the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TcpKnobs {
+pub struct TcpSettings {
     /// Whose TCP the simulator has; the lab has its kernels'.
     pub profile: Profile,
     /// Ticks of the kernel's clock in a second, which timers of the profile `linux` wait for; 0: they are exact.
@@ -54,20 +54,20 @@ pub struct Transport {
     /// The flow's system; `None`: the run's.
     pub system: Option<SystemSpec>,
     /// TCP's settings for the flow: the scenario's with the flow's over them. `None`: the scenario's.
-    pub tcp: Option<TcpKnobs>,
+    pub tcp: Option<TcpSettings>,
 }
 
 /// What routers do by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct RoutingKnobs {
+pub struct RoutingSettings {
     /// The time after which the IGP has converged on a link that went down or came up.
     pub convergence: Span,
 }
 
-impl Default for TcpKnobs {
+impl Default for TcpSettings {
     fn default() -> Self {
-        TcpKnobs {
+        TcpSettings {
             profile: Profile::default(),
             hz: 250,
             congestion_control: "cubic".into(),
@@ -89,13 +89,13 @@ impl Default for TcpKnobs {
     }
 }
 
-impl Default for RoutingKnobs {
+impl Default for RoutingSettings {
     fn default() -> Self {
-        RoutingKnobs { convergence: Span::from_millis(200) }
+        RoutingSettings { convergence: Span::from_millis(200) }
     }
 }
 
-impl TcpKnobs {
+impl TcpSettings {
     /// Checks every setting's range; that a segment fits the packets of a route is checked where the route is known.
     pub fn check(&self) -> Result<(), SettingError> {
         let name = &self.congestion_control;

@@ -19,7 +19,6 @@ use std::{
     },
 };
 
-#[cfg(feature = "ceiling")]
 use sidestep_maxflow::Ceiling;
 use sidestep_net::{LinkId, Span, Topology};
 use sidestep_paths::Igp;
@@ -89,18 +88,18 @@ pub fn tcp_counters() -> Vec<&'static str> {
 /// Observes how a run goes, from several threads at once.
 pub trait Observer: Sync {
     /// So many simulations begin, each of `duration`.
-    fn begins(&self, simulations: usize, duration: Span);
+    fn on_start(&self, simulations: usize, duration: Span);
     /// One of them has come on by so much, with so many packets carried over a link; now and then.
-    fn runs(&self, elapsed: Span, traversals: u64);
+    fn on_progress(&self, elapsed: Span, traversals: u64);
     /// A system's results are there.
-    fn ends(&self, system: &SystemSpec, result: &SystemResult);
+    fn on_finish(&self, system: &SystemSpec, result: &SystemResult);
 }
 
 /// Nobody listens.
 impl Observer for () {
-    fn begins(&self, _: usize, _: Span) {}
-    fn runs(&self, _: Span, _: u64) {}
-    fn ends(&self, _: &SystemSpec, _: &SystemResult) {}
+    fn on_start(&self, _: usize, _: Span) {}
+    fn on_progress(&self, _: Span, _: u64) {}
+    fn on_finish(&self, _: &SystemSpec, _: &SystemResult) {}
 }
 
 /// Why a scenario could not be simulated.
@@ -283,12 +282,8 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
     if let Some(writer) = &mut writer {
         put_together(options, writer, keeper, &grid)?;
     }
-    #[cfg(feature = "ceiling")]
     let mut ceiling = Ceiling::of(scenario);
-    #[cfg(feature = "ceiling")]
     let scene = Scene::of(scenario, options.seeds, &mut |rates| ceiling.as_mut()?.mbps(rates));
-    #[cfg(not(feature = "ceiling"))]
-    let scene = Scene::of(scenario, options.seeds, &mut |_| None);
     let mut result = RunResult::new(&scenario.name, World::Sim, scenario.seed);
     result.ceiling_mbps = scene.ceiling_mbps();
     let mut traces = Vec::new();
@@ -320,7 +315,7 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
             measured.notes.append(&mut measured.incomplete);
             measured.incomplete.push(format!("{count} of {} seeds were run under all systems{lacks}", options.seeds));
         }
-        observer.ends(system, &measured);
+        observer.on_finish(system, &measured);
         result.systems.insert(system.to_string(), measured);
         traces.extend(first.trace.map(|trace| trace.with_seeds(&seeds)));
     }
@@ -343,7 +338,7 @@ fn put_together(
     options: &RunOptions,
     writer: &mut Writer,
     keeper: Option<Keeper>,
-    grid: &[Vec<Option<Done>>],
+    grid: &[Vec<Option<SeedRun>>],
 ) -> Result<(), SimError> {
     let Some(Keeper { log, parts }) = keeper else { return Ok(()) };
     log.into_inner().unwrap_or_else(PoisonError::into_inner).finish(&seed_results(options, grid))?;
@@ -361,14 +356,14 @@ fn put_together(
 }
 
 /// Of each seed, whether it ran to the end under every system: only such seeds can be compared.
-fn whole_seeds(grid: &[Vec<Option<Done>>]) -> Vec<bool> {
+fn whole_seeds(grid: &[Vec<Option<SeedRun>>]) -> Vec<bool> {
     let seeds = grid.first().map_or(0, Vec::len);
-    let is_whole = |done: &Option<Done>| done.as_ref().is_some_and(|done| !done.ended);
+    let is_whole = |done: &Option<SeedRun>| done.as_ref().is_some_and(|done| !done.ended);
     (0..seeds).map(|seed| grid.iter().all(|row| row.get(seed).is_some_and(is_whole))).collect()
 }
 
 /// What ran to the end, seed by seed.
-fn seed_results(options: &RunOptions, grid: &[Vec<Option<Done>>]) -> Vec<SeedResult> {
+fn seed_results(options: &RunOptions, grid: &[Vec<Option<SeedRun>>]) -> Vec<SeedResult> {
     let mut results = Vec::new();
     for index in 0..options.seeds as usize {
         for (system, row) in options.systems.iter().zip(grid) {
@@ -399,7 +394,7 @@ impl Shared {
 }
 
 /// What a simulation leaves.
-struct Done {
+struct SeedRun {
     result: SystemResult,
     /// What pictures of all seeds show of it.
     seen: SeedTrace,
@@ -411,7 +406,7 @@ struct Done {
     ended: bool,
 }
 
-impl Done {
+impl SeedRun {
     fn to_log(&self, system: &SystemSpec, seed: u64) -> SeedResult {
         SeedResult { system: system.to_string(), seed, result: self.result.clone(), trace: self.seen.clone() }
     }
@@ -424,7 +419,7 @@ struct Grid<'a> {
     /// What is left to run: the index of the system and the number of the seed, seed by seed.
     jobs: Vec<(usize, usize)>,
     next: AtomicUsize,
-    done: Mutex<Vec<Vec<Option<Done>>>>,
+    done: Mutex<Vec<Vec<Option<SeedRun>>>>,
     keeper: Option<&'a Keeper>,
     failed: Mutex<Option<SimError>>,
 }
@@ -438,17 +433,17 @@ impl Grid<'_> {
         (writer, keeper): (Option<&Writer>, Option<&Keeper>),
         known: Vec<SeedResult>,
         observer: &dyn Observer,
-    ) -> Result<Vec<Vec<Option<Done>>>, SimError> {
+    ) -> Result<Vec<Vec<Option<SeedRun>>>, SimError> {
         let seeds = options.seeds.max(1) as usize;
         let row = || (0..seeds).map(|_| None).collect();
-        let mut done: Vec<Vec<Option<Done>>> = options.systems.iter().map(|_| row()).collect();
+        let mut done: Vec<Vec<Option<SeedRun>>> = options.systems.iter().map(|_| row()).collect();
         for SeedResult { system, seed, result, trace: seen } in known {
             let of_system = options.systems.iter().position(|own| own.to_string() == system);
             // The plot shows more of the first seed than is kept.
             let index = usize::try_from(seed.wrapping_sub(options.scenario.seed)).ok().filter(|index| *index > 0);
             let row = of_system.and_then(|index| done.get_mut(index));
             if let Some(cell) = row.zip(index).and_then(|(row, index)| row.get_mut(index)) {
-                *cell = Some(Done { result, seen, trace: None, records: None, ended: false });
+                *cell = Some(SeedRun { result, seen, trace: None, records: None, ended: false });
             }
         }
         let all = (0..seeds).flat_map(|seed| (0..options.systems.len()).map(move |system| (system, seed)));
@@ -463,7 +458,7 @@ impl Grid<'_> {
             keeper,
             failed: Mutex::new(None),
         };
-        observer.begins(count, options.scenario.duration);
+        observer.on_start(count, options.scenario.duration);
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         std::thread::scope(|scope| {
             for _ in 1..processors.min(count) {
@@ -508,7 +503,7 @@ impl Grid<'_> {
     }
 
     /// Completes the records of a simulation, and adds what ran to the end to the file of seeds, if there is one.
-    fn keep(&self, system: usize, seed: usize, done: &mut Done) -> Result<(), SimError> {
+    fn keep(&self, system: usize, seed: usize, done: &mut SeedRun) -> Result<(), SimError> {
         let Some(keeper) = self.keeper else { return Ok(()) };
         done.records.take().map(Records::close).transpose()?;
         if done.ended {
@@ -526,7 +521,7 @@ fn simulate(
     seed: u64,
     mut records: Option<Records>,
     observer: &dyn Observer,
-) -> Result<Done, SimError> {
+) -> Result<SeedRun, SimError> {
     let scenario = &options.scenario;
     let window = Window { warmup: scenario.warmup, duration: scenario.duration, sample: scenario.sample };
     let paths = sidestep_results::reported_paths(&scenario.topology);
@@ -543,7 +538,7 @@ fn simulate(
     }
     let (result, trace) = recorder.finish();
     let seen = trace.of_seed();
-    Ok(Done { result, seen, trace: (seed == 0).then_some(trace), records, ended })
+    Ok(SeedRun { result, seen, trace: (seed == 0).then_some(trace), records, ended })
 }
 
 /// Finds what would fail, before anything is run.

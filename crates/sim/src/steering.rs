@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_net::{Bytes, NodeId, Time};
-use sidestep_policy::PlbKnobs;
+use sidestep_policy::PlbSettings;
 use sidestep_policy::{
     Connection, Decision, Path, Reason, Request, Round, Shared, are_off, draw_reply,
     flow_hash::{FlowKey, Symmetry, hash},
@@ -60,7 +60,7 @@ enum By {
     /// Nothing, any more.
     Nothing,
     /// The policy of the eBPF program, among these routes; and that of the other end's, for ACKs.
-    Policy { data: Chosen, acks: Option<Accepting> },
+    Policy { data: PathSelector, acks: Option<Acceptor> },
     /// A new flow label: after timeouts (Protective ReRoute), and after congested rounds if there is a [`Plb`].
     Label { data: Labelled, acks: Labelled, client: Counts, server: Counts },
 }
@@ -68,7 +68,7 @@ enum By {
 /// What Linux counts at one end of a flow that is moved by its labels.
 #[derive(Debug, Default)]
 struct Counts {
-    plb: Option<(PlbKnobs, Plb)>,
+    plb: Option<(PlbSettings, Plb)>,
     /// Segments that came again.
     duplicates: u32,
     /// Whether it has answered a SYN.
@@ -88,16 +88,16 @@ pub struct Labelled {
 
 /// The end of a flow that accepts the connection.
 #[derive(Debug)]
-enum Accepting {
+enum Acceptor {
     /// Its program does not know the connection yet: each SYN-ACK is drawn a path.
-    Asked(Box<Asked>),
+    PendingConnection(Box<PendingConnection>),
     /// Its program moves ACKs.
-    Accepted(Chosen),
+    Accepted(PathSelector),
 }
 
 /// A host that is asked for a connection.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingConnection {
     /// The host.
     pub node: NodeId,
     /// Who asks.
@@ -110,7 +110,7 @@ pub struct Asked {
 
 /// What chooses one direction's route.
 #[derive(Debug)]
-pub struct Chosen {
+pub struct PathSelector {
     /// The host that does.
     pub node: NodeId,
     /// Its program's state.
@@ -144,20 +144,20 @@ impl Labelled {
     }
 }
 
-impl Accepting {
+impl Acceptor {
     /// The route of ACKs, once the connection is accepted.
     fn route(&self) -> Option<RouteId> {
         match self {
-            Accepting::Asked(_) => None,
-            Accepting::Accepted(chosen) => chosen.route(),
+            Acceptor::PendingConnection(_) => None,
+            Acceptor::Accepted(chosen) => chosen.route(),
         }
     }
 }
 
-impl Chosen {
+impl PathSelector {
     /// What the program of a host does for a connection, whose paths have these routes.
-    pub fn new(node: NodeId, connection: Connection, routes: Vec<RouteId>) -> Chosen {
-        Chosen { node, connection: Box::new(connection), routes, closed: false }
+    pub fn new(node: NodeId, connection: Connection, routes: Vec<RouteId>) -> PathSelector {
+        PathSelector { node, connection: Box::new(connection), routes, closed: false }
     }
 
     fn close(&mut self, round: Round) {
@@ -222,8 +222,8 @@ impl Steer {
         let By::Policy { data, acks } = &mut steered.by else { return Move::default() };
         let chosen = match acks {
             _ if !of_acks => data,
-            Some(Accepting::Accepted(chosen)) => chosen,
-            Some(Accepting::Asked(asked)) => {
+            Some(Acceptor::Accepted(chosen)) => chosen,
+            Some(Acceptor::PendingConnection(asked)) => {
                 // The next SYN-ACK is drawn among these.
                 if let Ok(request) = asked.request.among(paths, shared) {
                     (asked.request, asked.routes) = (request, routes);
@@ -247,20 +247,20 @@ impl Steer {
     }
 
     /// Nothing moves a flow any more; how often it moved stays known.
-    pub fn let_go(&mut self, flow: FlowId) {
+    pub fn detach(&mut self, flow: FlowId) {
         if let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) {
             steered.by = By::Nothing;
         }
     }
 
     /// Has the path changers of both ends move a flow: its data, and its ACKs where that end has paths.
-    pub fn by_policy(&mut self, flow: FlowId, mss: u16, data: Chosen, acks: Option<Asked>) {
-        let acks = acks.map(|asked| Accepting::Asked(Box::new(asked)));
+    pub fn by_policy(&mut self, flow: FlowId, mss: u16, data: PathSelector, acks: Option<PendingConnection>) {
+        let acks = acks.map(|asked| Acceptor::PendingConnection(Box::new(asked)));
         self.insert(flow, Steered { node: data.node, mss, moves: 0, by: By::Policy { data, acks } });
     }
 
     /// Has Linux move a flow of `node` by its flow label, and by PLB where `plb` has its settings.
-    pub fn by_label(&mut self, flow: FlowId, node: NodeId, data: Labelled, acks: Labelled, plb: Option<PlbKnobs>) {
+    pub fn by_label(&mut self, flow: FlowId, node: NodeId, data: Labelled, acks: Labelled, plb: Option<PlbSettings>) {
         let counts = || Counts { plb: plb.map(|knobs| (knobs, Plb::default())), ..Counts::default() };
         let by = By::Label { data, acks, client: counts(), server: counts() };
         self.insert(flow, Steered { node, mss: 0, moves: 0, by });
@@ -288,7 +288,7 @@ impl Steer {
         let By::Policy { data, acks } = &mut steered.by else { return };
         match (end, acks) {
             (Half::Sender, _) => data.close(round),
-            (Half::Receiver, Some(Accepting::Accepted(chosen))) => chosen.close(round),
+            (Half::Receiver, Some(Acceptor::Accepted(chosen))) => chosen.close(round),
             (Half::Receiver, _) => {}
         }
     }
@@ -329,15 +329,15 @@ impl Steer {
     fn accepted(&mut self, now: Time, flow: FlowId) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
         let By::Policy { acks, .. } = &mut steered.by else { return Move::default() };
-        let Some(Accepting::Asked(asked)) = acks else { return Move::default() };
+        let Some(Acceptor::PendingConnection(asked)) = acks else { return Move::default() };
         let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);
         let routes = std::mem::take(&mut asked.routes);
         *acks = asked
             .request
             .accept(now, random)
             .ok()
-            .map(|connection| Accepting::Accepted(Chosen::new(asked.node, connection, routes)));
-        Move { forward: None, reverse: acks.as_ref().and_then(Accepting::route) }
+            .map(|connection| Acceptor::Accepted(PathSelector::new(asked.node, connection, routes)));
+        Move { forward: None, reverse: acks.as_ref().and_then(Acceptor::route) }
     }
 
     /// Takes a decision of the policy.
@@ -350,7 +350,7 @@ impl Steer {
         let reason = decision.reason.map_or("unknown", |reason| reason.as_str());
         self.moves.push(Moved { time: now, flow, reason });
         if of_acks {
-            return Move { forward: None, reverse: acks.as_ref().and_then(Accepting::route) };
+            return Move { forward: None, reverse: acks.as_ref().and_then(Acceptor::route) };
         }
         steered.moves += 1;
         Move { forward: data.route(), reverse: None }
@@ -385,7 +385,9 @@ impl Steering for Steer {
             let random = self.random.get_mut(steered.node.index()).map_or(0, Rng::next_u32);
             return self.relabel(now, flow, random, "syn_ack", true);
         }
-        let By::Policy { acks: Some(Accepting::Asked(asked)), .. } = &mut steered.by else { return Move::default() };
+        let By::Policy { acks: Some(Acceptor::PendingConnection(asked)), .. } = &mut steered.by else {
+            return Move::default();
+        };
         let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);
         let pair = (asked.node, asked.peer);
         let new = || (asked.request.weights(now), asked.request.clone());

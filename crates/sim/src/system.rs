@@ -3,11 +3,11 @@
 use std::{fmt, sync::Arc};
 
 use sidestep_net::{ArcId, NodeId, SettingsTable, Span, Topology};
-use sidestep_policy::{AgentKnobs, PlbKnobs};
-use sidestep_proto::mptcp::MptcpKnobs;
+use sidestep_policy::{AgentSettings, PlbSettings};
+use sidestep_proto::mptcp::MptcpSettings;
 use sidestep_proto::{mptcp, tcp};
 use sidestep_results::{Doubt, ReturnPath};
-use sidestep_scenario::{Catalogue, Scenario, SystemError, SystemInfo, SystemSpec, TcpKnobs, World};
+use sidestep_scenario::{Catalogue, Scenario, SystemError, SystemInfo, SystemSpec, TcpSettings, World};
 
 use crate::SimError;
 use sidestep_engine::{Behaviour, Endpoint, FlowSpec, Lateness, Sizes};
@@ -34,7 +34,7 @@ pub struct Context<'a> {
     /// The system, as it was written.
     pub spec: &'a SystemSpec,
     /// TCP's settings for the flows that have the system.
-    pub tcp: &'a TcpKnobs,
+    pub tcp: &'a TcpSettings,
     catalogue: &'a Catalogue,
     /// What the hosts' clock of ticks shows when the run begins.
     jiffies: Span,
@@ -46,7 +46,7 @@ pub struct Setup {
     /// Whether routers spread flows over equally short routes.
     pub ecmp: bool,
     /// What moves its flows.
-    pub mover: Mover,
+    pub mover: Steerer,
     /// What both ends of a flow speak.
     pub transport: Transport,
     /// TCP's settings.
@@ -78,13 +78,13 @@ pub trait EdgePaths: fmt::Debug + Send + Sync {
 
 /// What moves flows.
 #[derive(Clone, Debug)]
-pub enum Mover {
+pub enum Steerer {
     /// Nothing.
     None,
     /// The path changer, among SRv6 paths.
-    Policy(AgentKnobs),
+    Policy(AgentSettings),
     /// Linux, by flow labels: after timeouts, and after congested rounds where PLB is on.
-    Label(Option<PlbKnobs>),
+    Label(Option<PlbSettings>),
 }
 
 /// What both ends of a flow speak.
@@ -93,7 +93,7 @@ pub enum Transport {
     /// TCP.
     Tcp,
     /// MPTCP.
-    Mptcp(MptcpKnobs, mptcp::Config),
+    Mptcp(MptcpSettings, mptcp::Config),
     /// Ends of the system's own.
     Own(MakeEndpoint),
 }
@@ -174,7 +174,7 @@ impl Registry {
         catalogue: &Catalogue,
         scenario: &Scenario,
         spec: &SystemSpec,
-        tcp: &TcpKnobs,
+        tcp: &TcpSettings,
         lateness: &Lateness,
     ) -> Result<Setup, SimError> {
         catalogue.require(World::Sim, &spec.name).map_err(SimError::UnknownSystem)?;
@@ -241,7 +241,7 @@ impl Setup {
     fn over(tcp: tcp::Config) -> Setup {
         Setup {
             ecmp: false,
-            mover: Mover::None,
+            mover: Steerer::None,
             transport: Transport::Tcp,
             tcp,
             headers: Sizes::default().header,
@@ -255,7 +255,7 @@ impl Setup {
     }
 
     /// MPTCP's settings, if that is what the flows speak.
-    pub fn subflows(&self) -> Option<MptcpKnobs> {
+    pub fn subflows(&self) -> Option<MptcpSettings> {
         match self.transport {
             Transport::Mptcp(knobs, _) => Some(knobs),
             Transport::Tcp | Transport::Own(_) => None,

@@ -91,13 +91,13 @@ struct Impatient<'a> {
 }
 
 impl Observer for Impatient<'_> {
-    fn begins(&self, _: usize, _: Span) {}
-    fn runs(&self, _: Span, _: u64) {
+    fn on_start(&self, _: usize, _: Span) {}
+    fn on_progress(&self, _: Span, _: u64) {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.stop.store(true, Ordering::Relaxed);
         }
     }
-    fn ends(&self, _: &SystemSpec, _: &SystemResult) {}
+    fn on_finish(&self, _: &SystemSpec, _: &SystemResult) {}
 }
 
 #[test]

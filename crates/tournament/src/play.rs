@@ -62,11 +62,11 @@ pub struct Options {
 /// Observes how the tournament goes, from several threads at once.
 pub trait Observer: Sync {
     /// So much virtual time is to be simulated in all.
-    fn begins(&self, total: Span);
+    fn on_start(&self, total: Span);
     /// This case is played now.
     fn plays(&self, case: &Case);
     /// So much more has been simulated.
-    fn runs(&self, elapsed: Span);
+    fn on_progress(&self, elapsed: Span);
 }
 
 /// Results by system, one for each seed.
@@ -80,9 +80,9 @@ pub trait Stage {
 
 /// Nobody observes.
 impl Observer for () {
-    fn begins(&self, _: Span) {}
+    fn on_start(&self, _: Span) {}
     fn plays(&self, _: &Case) {}
-    fn runs(&self, _: Span) {}
+    fn on_progress(&self, _: Span) {}
 }
 
 /// Why there is no tournament.
@@ -227,7 +227,7 @@ fn play_on(options: &Options, lab: Option<&dyn Stage>, observer: &dyn Observer) 
     let game = Game { options, policies, seeds, regret_seeds, lab, observer };
     let total =
         options.cases.iter().map(|case| game.length(&game.scenario(case))).fold(Span::ZERO, |sum, one| sum + one);
-    observer.begins(total);
+    observer.on_start(total);
     let cases: Vec<CaseResult> = options.cases.iter().map(|case| game.play(case)).collect::<Result<_, _>>()?;
     let summaries = game.policies.iter().map(|policy| Summary::of(&policy.to_string(), &cases)).collect();
     let command = options.command.clone();
@@ -247,13 +247,13 @@ struct Game<'a> {
 struct Listener<'a>(&'a dyn Observer);
 
 impl sidestep_sim::Observer for Listener<'_> {
-    fn begins(&self, _: usize, _: Span) {}
+    fn on_start(&self, _: usize, _: Span) {}
 
-    fn runs(&self, elapsed: Span, _: u64) {
-        self.0.runs(elapsed);
+    fn on_progress(&self, elapsed: Span, _: u64) {
+        self.0.on_progress(elapsed);
     }
 
-    fn ends(&self, _: &SystemSpec, _: &SystemResult) {}
+    fn on_finish(&self, _: &SystemSpec, _: &SystemResult) {}
 }
 
 impl Game<'_> {

@@ -3,9 +3,9 @@
 #[cfg(feature = "sim")]
 pub mod sim;
 
-use sidestep_proto::inrpp::InrppKnobs;
+use sidestep_proto::inrpp::InrppSettings;
 use sidestep_scenario::SystemInfo;
 
 /// INRPP.
 pub const INRPP: SystemInfo =
-    SystemInfo::with_settings::<InrppKnobs>("inrpp", "In-Network Resource Pooling in every router", "inrpp");
+    SystemInfo::with_settings::<InrppSettings>("inrpp", "In-Network Resource Pooling in every router", "inrpp");

@@ -8,7 +8,7 @@ mod router;
 use std::{collections::BTreeSet, sync::Arc};
 
 use sidestep_net::{ArcId, LinkId, Span, Topology, pattern};
-use sidestep_proto::inrpp::{Credit, InrppKnobs, Notifications, Preset};
+use sidestep_proto::inrpp::{Credit, InrppSettings, Notifications, Preset};
 use sidestep_proto::{
     inrpp::{self, AckFields, Nonce, Nonces, Notice, Notification},
     packet::Packet,
@@ -43,7 +43,7 @@ impl System for Inrpp {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let knobs: InrppKnobs = context.settings()?;
+    let knobs: InrppSettings = context.settings()?;
     let mut knobs = knobs;
     if knobs.preset == Preset::Ns3 {
         knobs.credit = Credit::RoundRobin;
@@ -79,7 +79,7 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
         obedient: knobs.obedient,
         echo: knobs.notifications == Notifications::Data,
     };
-    let (ecmp, routers) = (knobs.ecmp, format!("{:?}", InrppKnobs { obedient: true, ..knobs.clone() }));
+    let (ecmp, routers) = (knobs.ecmp, format!("{:?}", InrppSettings { obedient: true, ..knobs.clone() }));
     let links = Arc::new(Links::new(topology));
     let of_flows = links.clone();
     let custody = Network::of(context.scenario, &knobs);
@@ -97,7 +97,7 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
 }
 
 /// The links that are borders.
-fn borders(topology: &Topology, knobs: &InrppKnobs) -> Result<BTreeSet<LinkId>, String> {
+fn borders(topology: &Topology, knobs: &InrppSettings) -> Result<BTreeSet<LinkId>, String> {
     let mut links = BTreeSet::new();
     for name in &knobs.borders {
         let found = topology.link_ids().filter(|link| pattern::matches(name, &topology.link(*link).name));

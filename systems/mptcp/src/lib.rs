@@ -3,9 +3,9 @@
 #[cfg(feature = "sim")]
 pub mod sim;
 
-use sidestep_proto::mptcp::MptcpKnobs;
+use sidestep_proto::mptcp::MptcpSettings;
 use sidestep_scenario::SystemInfo;
 
 /// MPTCP.
 pub const MPTCP: SystemInfo =
-    SystemInfo::with_settings::<MptcpKnobs>("mptcp", "MPTCP, each subflow hashed onto an equal-cost path", "mptcp");
+    SystemInfo::with_settings::<MptcpSettings>("mptcp", "MPTCP, each subflow hashed onto an equal-cost path", "mptcp");

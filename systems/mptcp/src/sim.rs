@@ -1,7 +1,7 @@
 //! MPTCP, each subflow hashed onto an equal-cost path.
 
 use sidestep_net::Bytes;
-use sidestep_proto::mptcp::{Coupling, MptcpKnobs, Scheduler};
+use sidestep_proto::mptcp::{Coupling, MptcpSettings, Scheduler};
 use sidestep_proto::{mptcp, tcp::Algorithm};
 
 use sidestep_engine::Sizes;
@@ -29,12 +29,12 @@ impl System for Mptcp {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let knobs: MptcpKnobs = context.settings()?;
+    let knobs: MptcpSettings = context.settings()?;
     Ok(Setup { ecmp: true, ..hosts(context, knobs) })
 }
 
 /// Hosts that speak MPTCP, on one of the shortest paths.
-pub fn hosts(context: &Context<'_>, knobs: MptcpKnobs) -> Setup {
+pub fn hosts(context: &Context<'_>, knobs: MptcpSettings) -> Setup {
     let segments = |bytes: Bytes| u32::try_from(bytes.get() / SEGMENT).unwrap_or(u32::MAX).max(2);
     let buffer = segments(knobs.receive_buffer);
     let config = mptcp::Config {

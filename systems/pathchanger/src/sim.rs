@@ -1,10 +1,10 @@
 //! In the simulator: the policy of the eBPF program moves connections among SRv6 paths.
 
-use sidestep_policy::{AgentKnobs, raw};
+use sidestep_policy::{AgentSettings, raw};
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
     SimError,
-    system::{Context, Mover, Setup, System},
+    system::{Context, Setup, Steerer, System},
 };
 
 /// The path changer.
@@ -36,8 +36,8 @@ impl System for Random {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let knobs: AgentKnobs = context.settings()?;
+    let knobs: AgentSettings = context.settings()?;
     knobs.check_max_paths(context.scenario.paths.max_paths).map_err(|problem| context.refuse(problem))?;
     raw::Config::try_from(&knobs).map_err(|problem| context.refuse(problem))?;
-    Ok(Setup { ecmp: true, mover: Mover::Policy(knobs), ..Setup::tcp(context)? })
+    Ok(Setup { ecmp: true, mover: Steerer::Policy(knobs), ..Setup::tcp(context)? })
 }

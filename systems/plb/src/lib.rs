@@ -3,11 +3,11 @@
 #[cfg(feature = "sim")]
 pub mod sim;
 
-use sidestep_policy::PlbKnobs;
+use sidestep_policy::PlbSettings;
 use sidestep_scenario::SystemInfo;
 
 /// Protective Load Balancing.
-pub const PLB: SystemInfo = SystemInfo::with_settings::<PlbKnobs>(
+pub const PLB: SystemInfo = SystemInfo::with_settings::<PlbSettings>(
     "plb",
     "Protective Load Balancing: a new flow label after congested rounds",
     "plb",

@@ -1,10 +1,10 @@
 //! Protective Load Balancing: Linux gives a connection a new flow label after congested rounds as well.
 
-use sidestep_policy::PlbKnobs;
+use sidestep_policy::PlbSettings;
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
     SimError,
-    system::{Context, Mover, Setup, System},
+    system::{Context, Setup, Steerer, System},
 };
 
 /// Protective Load Balancing.
@@ -22,6 +22,6 @@ impl System for Plb {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let knobs: PlbKnobs = context.settings()?;
-    Ok(Setup { ecmp: true, mover: Mover::Label(Some(knobs)), ..Setup::tcp(context)? })
+    let knobs: PlbSettings = context.settings()?;
+    Ok(Setup { ecmp: true, mover: Steerer::Label(Some(knobs)), ..Setup::tcp(context)? })
 }

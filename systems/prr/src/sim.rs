@@ -3,7 +3,7 @@
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
     SimError,
-    system::{Context, Mover, Setup, System},
+    system::{Context, Setup, Steerer, System},
 };
 
 /// Protective ReRoute.
@@ -21,5 +21,5 @@ impl System for Prr {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    Ok(Setup { ecmp: true, mover: Mover::Label(None), ..Setup::tcp(context)? })
+    Ok(Setup { ecmp: true, mover: Steerer::Label(None), ..Setup::tcp(context)? })
 }

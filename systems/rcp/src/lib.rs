@@ -3,9 +3,9 @@
 #[cfg(feature = "sim")]
 pub mod sim;
 
-use sidestep_proto::rcp::RcpKnobs;
+use sidestep_proto::rcp::RcpSettings;
 use sidestep_scenario::SystemInfo;
 
 /// RCP.
 pub const RCP: SystemInfo =
-    SystemInfo::with_settings::<RcpKnobs>("rcp", "the Rate Control Protocol in every router", "rcp");
+    SystemInfo::with_settings::<RcpSettings>("rcp", "the Rate Control Protocol in every router", "rcp");

@@ -11,7 +11,7 @@ use sidestep_proto::{
 };
 
 use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments, Sizes};
-use sidestep_proto::rcp::RcpKnobs;
+use sidestep_proto::rcp::RcpSettings;
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
     SimError,
@@ -36,7 +36,7 @@ impl System for Rcp {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let knobs: RcpKnobs = context.settings()?;
+    let knobs: RcpSettings = context.settings()?;
     let config = rcp::Config {
         alpha: knobs.alpha,
         beta: knobs.beta,

@@ -14,7 +14,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use sidestep_net::{ArcId, Bytes, Channel, NodeId, Rate, Span, Time, Topology};
 use sidestep_paths::Igp;
-use sidestep_proto::irc::{IrcKnobs, IrcMode};
+use sidestep_proto::irc::{IrcMode, IrcSettings};
 use sidestep_proto::{
     irc::{Controller, Probe, Sample, Timeout},
     link::LinkState,
@@ -48,7 +48,7 @@ impl System for RouteControl {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let knobs: IrcKnobs = context.settings()?;
+    let knobs: IrcSettings = context.settings()?;
     let topology = Arc::new(context.scenario.topology.clone());
     let sites = sites(context, &knobs)?;
     let (returns, doubts) = match knobs.mode {
@@ -116,7 +116,7 @@ fn ways(topology: &Topology, site: NodeId, edge: NodeId) -> Vec<(u64, Vec<ArcId>
 }
 
 /// The routers that control routes.
-fn sites(context: &Context<'_>, knobs: &IrcKnobs) -> Result<BTreeSet<NodeId>, SimError> {
+fn sites(context: &Context<'_>, knobs: &IrcSettings) -> Result<BTreeSet<NodeId>, SimError> {
     let topology = &context.scenario.topology;
     if knobs.edges.is_empty() {
         let connections = context.scenario.flows.iter().filter(|flow| flow.transport().is_some());
@@ -157,7 +157,7 @@ fn hosts_of(topology: &Topology, router: NodeId) -> Vec<ArcId> {
 struct Shared {
     topology: Arc<Topology>,
     igp: Igp,
-    knobs: IrcKnobs,
+    knobs: IrcSettings,
     seed: u64,
 }
 
@@ -179,7 +179,7 @@ struct Site {
     hosts: Vec<ArcId>,
     /// Its egress links that are not as the topology has them: whether each has carrier, and whether it is impaired.
     links: BTreeMap<ArcId, (bool, bool)>,
-    towards: Vec<Toward>,
+    towards: Vec<PeerEdge>,
     /// By other edge: index into `towards`; `None`: there are no two ways there.
     known: BTreeMap<NodeId, Option<usize>>,
     /// By the arc to a host, ascending.
@@ -192,7 +192,7 @@ struct Site {
 
 /// The control towards another edge.
 #[derive(Debug)]
-struct Toward {
+struct PeerEdge {
     controller: Controller,
     egresses: Vec<Egress>,
     /// Bytes acknowledged since the last sample.
@@ -276,7 +276,7 @@ impl Site {
     }
 
     /// The control towards another edge, the primary first; `None` if there are no two ways.
-    fn toward(&self, now: Time, edge: NodeId, node: &mut Node<'_>) -> Option<Toward> {
+    fn toward(&self, now: Time, edge: NodeId, node: &mut Node<'_>) -> Option<PeerEdge> {
         let topology = &self.shared.topology;
         if edge == self.node || !topology.is_router(edge) {
             return None;
@@ -300,7 +300,7 @@ impl Site {
                 controller.handle_impairment(now, number, *impaired);
             }
         }
-        Some(Toward { controller, egresses, acked: 0, connections: 0, last_advance: Time::ZERO, samples: 0 })
+        Some(PeerEdge { controller, egresses, acked: 0, connections: 0, last_advance: Time::ZERO, samples: 0 })
     }
 
     /// What is known of a flow.
@@ -353,7 +353,7 @@ impl Site {
     }
 }
 
-impl Toward {
+impl PeerEdge {
     /// Does what is due, and sends probes.
     fn serve(&mut self, now: Time, index: usize, site: NodeId, random: u32, node: &mut Node<'_>) {
         while let Some((_, timeout)) = self.controller.poll_timeout().filter(|(due, _)| *due <= now) {

@@ -7,17 +7,17 @@ mod settings;
 
 use sidestep_scenario::SystemInfo;
 
-pub use settings::SemperKnobs;
+pub use settings::SemperSettings;
 
 /// SEMPER.
-pub const SEMPER: SystemInfo = SystemInfo::with_settings::<SemperKnobs>(
+pub const SEMPER: SystemInfo = SystemInfo::with_settings::<SemperSettings>(
     "semper",
     "MPTCP subflows hashed onto paths by a stateless edge router",
     "semper",
 );
 
 /// SEMPER's reference, whose edges remember.
-pub const SEMPER_STATEFUL: SystemInfo = SystemInfo::with_settings::<SemperKnobs>(
+pub const SEMPER_STATEFUL: SystemInfo = SystemInfo::with_settings::<SemperSettings>(
     "semper-stateful",
     "`semper` with a table of subflows at the edge",
     "semper",

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use sidestep_net::{Bytes, SettingError, SettingsTable, Span, settings::ensure};
 use sidestep_policy::BalanceMode;
-use sidestep_proto::mptcp::{Coupling, MptcpKnobs, PathManager, Scheduler, SourcePorts};
+use sidestep_proto::mptcp::{Coupling, MptcpSettings, PathManager, Scheduler, SourcePorts};
 
 /// SEMPER's settings on edge routers and hosts; a system's own parameters override them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct SemperKnobs {
+pub struct SemperSettings {
     /// How the edge chooses a path by a subflow's hash.
     pub mode: BalanceMode,
     /// Whether the edge leaves out paths whose first link has no carrier; else it is blind to failures.
@@ -31,9 +31,9 @@ pub struct SemperKnobs {
 }
 
 /// What the paper's hosts and edges have.
-impl Default for SemperKnobs {
+impl Default for SemperSettings {
     fn default() -> Self {
-        SemperKnobs {
+        SemperSettings {
             mode: BalanceMode::Modulo,
             aware: true,
             subflows: 32,
@@ -47,10 +47,10 @@ impl Default for SemperKnobs {
     }
 }
 
-impl SemperKnobs {
+impl SemperSettings {
     /// The settings of the hosts' MPTCP: these, and those of `[mptcp]` that SEMPER does not name.
-    pub fn mptcp(&self, base: &MptcpKnobs) -> MptcpKnobs {
-        MptcpKnobs {
+    pub fn mptcp(&self, base: &MptcpSettings) -> MptcpSettings {
+        MptcpSettings {
             path_manager: PathManager::Ndiffports,
             subflows: self.subflows,
             scheduler: self.scheduler,
@@ -62,9 +62,9 @@ impl SemperKnobs {
     }
 }
 
-impl SettingsTable for SemperKnobs {
+impl SettingsTable for SemperSettings {
     fn check(&self) -> Result<(), SettingError> {
-        self.mptcp(&MptcpKnobs::default()).check()?;
+        self.mptcp(&MptcpSettings::default()).check()?;
         ensure((1..=1 << 24).contains(&self.table), "table", "must be between 1 and 16777216")?;
         ensure(self.idle >= Span::from_secs(1), "idle", "must be at least 1 s")
     }

@@ -10,7 +10,7 @@ use sidestep_sim::{
     system::{Context, Setup, System},
 };
 
-use crate::SemperKnobs;
+use crate::SemperSettings;
 use edges::Edges;
 
 /// SEMPER: edge routers hash subflows onto paths.
@@ -43,7 +43,7 @@ impl System for SemperStateful {
 
 /// MPTCP hosts behind edges, with a table in the edges if they are `stateful`.
 fn with_edges(context: &Context<'_>, stateful: bool) -> Result<Setup, SimError> {
-    let knobs: SemperKnobs = context.settings()?;
+    let knobs: SemperSettings = context.settings()?;
     let edges = Edges::new(&context.scenario.topology, context.scenario.paths);
     let behaviour = Some(edges.behaviour(knobs, stateful));
     let hosts = sidestep_mptcp::sim::hosts(context, knobs.mptcp(&context.settings_of("mptcp")?));

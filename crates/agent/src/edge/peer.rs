@@ -27,7 +27,7 @@ const MOST: usize = 1232;
 /// How many dead paths a datagram names at most: with numbers as long as they can be, these fit.
 const DEAD_IN_PART: usize = 70;
 /// How many datagrams a message has at most: a burst that a socket's buffer holds.
-const MOST_PARTS: usize = 64;
+const MAX_PARTS: usize = 64;
 /// Version of the format.
 const FORMAT: u32 = 2;
 
@@ -114,7 +114,7 @@ impl Message {
     /// The datagrams that tell it. Dead paths for which the last of them has no room are not told.
     fn parts(&self, round: u64) -> Vec<Vec<u8>> {
         let dead: Vec<_> = self.dead.iter().copied().collect();
-        let parts = dead.len().div_ceil(DEAD_IN_PART).clamp(1, MOST_PARTS);
+        let parts = dead.len().div_ceil(DEAD_IN_PART).clamp(1, MAX_PARTS);
         let head = Head { round, generation: self.generation, digest: self.digest, parts };
         let mut chunks = dead.chunks(DEAD_IN_PART);
         let part = |part| {
@@ -146,7 +146,7 @@ fn digest_of(digests: &BTreeSet<u64>) -> u64 {
 impl Part {
     fn read(bytes: &[u8]) -> Option<Self> {
         let is_ours =
-            |part: &Part| part.sidestep_edge == FORMAT && part.head.parts <= MOST_PARTS && part.part < part.head.parts;
+            |part: &Part| part.sidestep_edge == FORMAT && part.head.parts <= MAX_PARTS && part.part < part.head.parts;
         serde_json::from_slice(bytes).ok().filter(is_ours)
     }
 
@@ -293,7 +293,7 @@ mod tests {
         let too_many = Message::new(1, &digests, (0..10_000).map(|path| (4, path)).collect());
         let mut coming = None;
         let told = made_of(&too_many.parts(0), &mut coming).remove(0);
-        assert_eq!((told.dead.len(), told.digest), (DEAD_IN_PART * MOST_PARTS, too_many.digest));
+        assert_eq!((told.dead.len(), told.digest), (DEAD_IN_PART * MAX_PARTS, too_many.digest));
         let other = br#"{"sidestep_edge":3,"round":0,"generation":1,"digest":1,"parts":1,"part":0,"dead":[]}"#;
         assert_eq!(Part::read(other), None);
     }

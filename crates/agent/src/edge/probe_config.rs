@@ -33,9 +33,9 @@ pub struct EdgeProbeKnobs {
 }
 
 /// Most sockets that probe: paths times targets.
-const MOST_SOCKETS: usize = 1_024;
+const MAX_SOCKETS: usize = 1_024;
 /// Most answers or losses in a row that are waited for.
-const MOST_IN_A_ROW: u32 = 10_000;
+const MAX_IN_A_ROW: u32 = 10_000;
 
 impl Default for EdgeProbeKnobs {
     fn default() -> Self {
@@ -107,10 +107,10 @@ impl EdgeConfig {
         if !times.contains(&knobs.timeout) {
             return at("timeout", "timeout must be between 10 ms and 10 s");
         }
-        if !(1..=MOST_IN_A_ROW).contains(&knobs.lost) {
+        if !(1..=MAX_IN_A_ROW).contains(&knobs.lost) {
             return at("lost", "lost must be between 1 and 10000");
         }
-        if !(1..=MOST_IN_A_ROW).contains(&knobs.answered) {
+        if !(1..=MAX_IN_A_ROW).contains(&knobs.answered) {
             return at("answered", "answered must be between 1 and 10000");
         }
         if knobs.port == 0 {
@@ -150,8 +150,8 @@ impl EdgeConfig {
             }
             sockets += targets.len() * destination.paths.len();
         }
-        if sockets > MOST_SOCKETS {
-            let message = format!("{sockets} pairs of a path and a target; {MOST_SOCKETS} are the most");
+        if sockets > MAX_SOCKETS {
+            let message = format!("{sockets} pairs of a path and a target; {MAX_SOCKETS} are the most");
             return Err(document.error_at(table, "target", message));
         }
         Ok(())

@@ -32,11 +32,11 @@ use tokio::io::{Interest, unix::AsyncFd};
 use super::{EdgeConfig, EdgeProbeKnobs};
 
 /// Most probes of one socket that are waited for: as many rounds as can be open.
-const MOST_WAITING: usize = 1_024;
+const MAX_WAITING: usize = 1_024;
 /// Most probes of others that are answered at once.
 const BATCH: usize = 256;
 /// Most probes that are answered in a second: whoever is answered is one of the targets.
-const MOST_ANSWERS: u32 = 100_000;
+const MAX_ANSWERS: u32 = 100_000;
 
 /// Longer than a round by this: the daemon did not run.
 const QUIET: Span = Span::from_secs(1);
@@ -92,7 +92,7 @@ pub(super) type Verdict = (IpNet, usize, bool);
 
 impl Probes {
     pub(super) fn new(knobs: EdgeProbeKnobs) -> Self {
-        let config = ReflectorConfig { rate: MOST_ANSWERS, ..ReflectorConfig::default() };
+        let config = ReflectorConfig { rate: MAX_ANSWERS, ..ReflectorConfig::default() };
         Probes {
             pauses: Pauses::new(knobs.rounds().interval * 2 + QUIET),
             knobs,
@@ -276,7 +276,7 @@ impl Probing {
     fn send(&mut self, round: u32) -> Result<(), LinuxError> {
         let sequence = self.socket.get_mut().send()?;
         self.waiting.push_back((sequence, round));
-        if self.waiting.len() > MOST_WAITING {
+        if self.waiting.len() > MAX_WAITING {
             self.waiting.pop_front();
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, net::SocketAddr};
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
 use sidestep_net::{ParseError, SettingsTable as _, document::Document};
-use sidestep_policy::AgentKnobs;
+use sidestep_policy::AgentSettings;
 use sidestep_policy::raw::MAX_PATHS;
 
 use crate::paths::{self, Checker, ConfigError, DestinationPaths, Interfaces, Places, StaticDestination};
@@ -20,7 +20,7 @@ use crate::paths::{self, Checker, ConfigError, DestinationPaths, Interfaces, Pla
 #[serde(default, deny_unknown_fields)]
 pub struct HostConfig {
     /// The path changer's settings; the keys are those of a scenario's `[agent]`.
-    pub agent: AgentKnobs,
+    pub agent: AgentSettings,
     /// Destinations with paths of their own.
     #[serde(rename = "destination")]
     pub destinations: Vec<StaticDestination>,

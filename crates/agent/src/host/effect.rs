@@ -20,7 +20,7 @@ use crate::{
 const OPTION: &str = "--rule-priority";
 const TCP: u8 = 6;
 /// Most paths whose sources are asked about one by one.
-const MOST_WITH_SOURCES: usize = 256;
+const MAX_WITH_SOURCES: usize = 256;
 
 /// What an agent's packets are recognised by, and what paths are called.
 struct View<'a> {
@@ -105,7 +105,7 @@ impl View<'_> {
         let destinations: BTreeSet<_> = self.paths.iter().flat_map(|(slots, _)| slots.keys().copied()).collect();
         let mut watched = Vec::new();
         let all = led(&checker.policy().rules, &routes, of_ours);
-        let names_sources = all.len() <= MOST_WITH_SOURCES;
+        let names_sources = all.len() <= MAX_WITH_SOURCES;
         for led in all {
             let destination = led.route.destination;
             let Some((what, id)) = self.what(destination, led.route.table) else { continue };

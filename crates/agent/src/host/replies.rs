@@ -10,7 +10,7 @@ use sidestep_linux::{
     netlink::Family,
     nftables::{Draw, DrawTable, Share},
 };
-use sidestep_policy::AgentKnobs;
+use sidestep_policy::AgentSettings;
 use sidestep_policy::{are_off, reply_weights};
 
 use super::{Host, MarkBits};
@@ -165,7 +165,7 @@ impl Host {
     }
 
     /// Has the table follow what connections have learnt, and mends it if somebody has changed it.
-    pub(super) fn tend_replies(&mut self, learnt: &[Learnt]) {
+    pub(super) fn update_reply_weights(&mut self, learnt: &[Learnt]) {
         if self.replies.table.is_none() || self.replies.inherited {
             return;
         }
@@ -231,7 +231,7 @@ fn is_off(present: &Draw, wanted: &Draw) -> bool {
 fn shares(
     set: &DestinationPaths,
     learnt: Option<&Learnt>,
-    knobs: &AgentKnobs,
+    knobs: &AgentSettings,
     mark: MarkBits,
     sources: &SourcesByPath,
 ) -> Vec<Share> {
@@ -281,7 +281,7 @@ mod tests {
         let takes = vec!["2001:db8:a::/48".parse().unwrap()];
         let sources = PathSources { takes: takes.clone(), takes_unnamed: true, address: None };
         let sources = SourcesByPath::from([((set.destination, 1), sources)]);
-        let shares = shares(&set, Some(&learnt), &AgentKnobs::default(), MARK, &sources);
+        let shares = shares(&set, Some(&learnt), &AgentSettings::default(), MARK, &sources);
         let share = |mark, sources, unnamed| Share { mark, weight: 512, sources, unnamed };
         assert_eq!(shares, [share(0x200, Vec::new(), false), share(0x300, takes, true)]);
     }

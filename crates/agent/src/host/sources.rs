@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Most prefixes to a destination that are remembered after the host has lost them: all prefixes share 63 bits.
-const MOST_LOST: usize = 8;
+const MAX_LOST: usize = 8;
 
 impl Host {
     /// Tells the program which sources the paths of these sets take.
@@ -104,7 +104,7 @@ fn lost(destination: IpNet, before: &SourcesByPath, addresses: &[InterfaceAddres
     let of_interfaces = of_destination.filter(|((_, id), sources)| *id == 0 || sources.takes_unnamed);
     let nets: BTreeSet<_> = of_interfaces.flat_map(|(_, sources)| &sources.takes).map(IpNet::trunc).collect();
     let is_here = |net: &IpNet| addresses.iter().any(|one| net.contains(&one.address.addr()));
-    nets.into_iter().filter(|net| !is_here(net)).take(MOST_LOST).collect()
+    nets.into_iter().filter(|net| !is_here(net)).take(MAX_LOST).collect()
 }
 
 /// What is doubtful about the source addresses of a configuration's paths.

@@ -18,7 +18,7 @@ use sidestep_linux::{
     sock_diag::{Ended, SockDiag, Unanswered},
 };
 use sidestep_net::{Span, Time};
-use sidestep_policy::{AgentKnobs, OnDead, PolicyName};
+use sidestep_policy::{AgentSettings, OnDead, PolicyName};
 
 use super::Host;
 use crate::AgentError;
@@ -27,7 +27,7 @@ use crate::AgentError;
 const LOOK: Span = Span::from_millis(500);
 /// Most connections that are ended at one look, and most that are logged, so that the daemon's other work goes on.
 const MOST: usize = 1_000;
-const MOST_LOGGED: usize = 10;
+const MAX_LOGGED: usize = 10;
 
 /// What became of stuck connections since the daemon began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl Stuck {
 }
 
 /// What `on_dead = "reset"` lacks in these settings or on this machine, in a sentence; `None` if nothing, or if it is not set.
-pub fn cannot_reset(knobs: &AgentKnobs) -> Option<String> {
+pub fn cannot_reset(knobs: &AgentSettings) -> Option<String> {
     if knobs.on_dead == OnDead::Keep {
         return None;
     }
@@ -191,7 +191,7 @@ impl Host {
             let ways = self.program.ways(one.remote.ip(), Some(one.local.ip()))?;
             if ways.is_some_and(|ways| health.is_stuck(path, &ways)) && self.end(&mut diag, &one, path, now)? {
                 told += 1;
-                if told <= MOST_LOGGED {
+                if told <= MAX_LOGGED {
                     self.log_reset(&one, path, now);
                 }
             }
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_knows_no_dead_paths_is_told_to_end_nothing() {
-        let knobs = |on_dead, policy| AgentKnobs { on_dead, policy, ..AgentKnobs::default() };
+        let knobs = |on_dead, policy| AgentSettings { on_dead, policy, ..AgentSettings::default() };
         assert_eq!(cannot_reset(&knobs(OnDead::Keep, PolicyName::Random)), None);
         assert_eq!(
             cannot_reset(&knobs(OnDead::Reset, PolicyName::DelayWeighted)),

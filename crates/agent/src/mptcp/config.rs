@@ -15,7 +15,7 @@ use sidestep_net::{
     document::{Document, Item},
 };
 
-use super::{addresses::AddressesConfig, ports::MOST_PATHS};
+use super::{addresses::AddressesConfig, ports::MAX_PATHS};
 
 /// The file, as TOML.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -156,11 +156,11 @@ pub(super) struct Rule {
 /// Subflows of a connection where the file does not say: the paper's K.
 pub const DEFAULT_COUNT: u32 = 32;
 /// The most that can be asked for; the kernel counts a connection's subflows in a byte.
-pub const MOST_SUBFLOWS: u32 = 128;
+pub const MAX_SUBFLOWS: u32 = 128;
 /// The most rules: each new connection is compared with all of them.
-const MOST_RULES: usize = 1_024;
+const MAX_RULES: usize = 1_024;
 /// The most connections that can be managed.
-const MOST_CONNECTIONS: u32 = 1 << 20;
+const MAX_CONNECTIONS: u32 = 1 << 20;
 
 fn address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
     sidestep_hostd::read_address(&String::deserialize(input)?).map(Some).map_err(de::Error::custom)
@@ -223,9 +223,9 @@ impl MptcpPmConfig {
             |item: &Item<'_>, wish: &Wish| wish.check().map_err(|(key, problem)| document.error_at(item, key, problem));
         wish(item("subflows"), &config.subflows)?;
         let rules = document.tables(root, "rule")?;
-        if config.rules.len() > MOST_RULES {
+        if config.rules.len() > MAX_RULES {
             return Err(
-                document.error(0..0, format!("{} rules are too many; {MOST_RULES} are the most", config.rules.len()))
+                document.error(0..0, format!("{} rules are too many; {MAX_RULES} are the most", config.rules.len()))
             );
         }
         for (index, (place, rule)) in rules.iter().zip(&config.rules).enumerate() {
@@ -258,16 +258,16 @@ impl MptcpPmConfig {
             problems.push(("ports", "share", "it must be from 1 % to 100 %".into()));
         }
         match (self.ports.paths, self.ports.choice) {
-            (Some(paths), _) if !(2..=MOST_PATHS).contains(&paths) => {
-                problems.push(("ports", "paths", format!("it must be from 2 to {MOST_PATHS}")));
+            (Some(paths), _) if !(2..=MAX_PATHS).contains(&paths) => {
+                problems.push(("ports", "paths", format!("it must be from 2 to {MAX_PATHS}")));
             }
             (Some(_), PortChoice::Kernel) => {
                 problems.push(("ports", "paths", "it needs `choice = \"stratified\"`".into()));
             }
             _ => {}
         }
-        if !(1..=MOST_CONNECTIONS).contains(&self.limits.connections) {
-            problems.push(("limits", "connections", format!("it must be from 1 to {MOST_CONNECTIONS}")));
+        if !(1..=MAX_CONNECTIONS).contains(&self.limits.connections) {
+            problems.push(("limits", "connections", format!("it must be from 1 to {MAX_CONNECTIONS}")));
         }
         if self.limits.subflows == 0 {
             problems.push(("limits", "subflows", "it must be at least 1".into()));
@@ -327,8 +327,8 @@ impl PrefixRule {
 impl Wish {
     /// The key of a value that cannot be, and what is wrong with it.
     fn check(&self) -> Result<(), (&'static str, String)> {
-        if self.count.is_some_and(|count| !(1..=MOST_SUBFLOWS).contains(&count)) {
-            return Err(("count", format!("it must be from 1 to {MOST_SUBFLOWS}")));
+        if self.count.is_some_and(|count| !(1..=MAX_SUBFLOWS).contains(&count)) {
+            return Err(("count", format!("it must be from 1 to {MAX_SUBFLOWS}")));
         }
         for (key, limit) in [("limit", self.limit), ("limit_per_host", self.limit_per_host)] {
             if limit == Some(0) {

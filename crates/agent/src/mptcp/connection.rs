@@ -17,9 +17,9 @@ use super::{
 };
 
 /// The most addresses of the other end that are remembered for a connection.
-const MOST_ANNOUNCED: usize = 8;
+const MAX_ANNOUNCED: usize = 8;
 /// The most pairs of addresses whose failures are remembered for a connection.
-const MOST_FAILED: usize = 256;
+const MAX_FAILED: usize = 256;
 /// How long to wait for the first repetition after a failure, and the longest wait.
 const RETRY: (Span, Span) = (Span::from_secs(1), Span::from_secs(300));
 /// How long to wait at first and at most when the kernel refuses what it may soon allow: the connection is not fully
@@ -231,7 +231,7 @@ impl Connection {
 
     /// Notes an address that the other end announced; returns whether it is news.
     pub(super) fn announce(&mut self, id: u8, address: IpAddr, port: Option<u16>) -> bool {
-        if self.announced.len() >= MOST_ANNOUNCED && !self.announced.contains_key(&id) {
+        if self.announced.len() >= MAX_ANNOUNCED && !self.announced.contains_key(&id) {
             return false;
         }
         let address = SocketAddr::new(address, port.unwrap_or(self.first.ends.remote.port()));
@@ -289,7 +289,7 @@ impl Connection {
 
     /// Notes that a subflow between these addresses came to nothing.
     pub(super) fn note_failure(&mut self, local: IpAddr, remote: SocketAddr) {
-        if self.failures.len() >= MOST_FAILED && !self.failures.contains_key(&(local, remote)) {
+        if self.failures.len() >= MAX_FAILED && !self.failures.contains_key(&(local, remote)) {
             self.failures.clear();
         }
         let failures = self.failures.entry((local, remote)).or_default();

@@ -2,7 +2,7 @@
 //!
 //! Edges put a subflow on path `hash % n` by the symmetric hash of `bpf/include/policy/flow_hash.h`. A host that does not know
 //! `n` draws a port among some candidates such that the subflows so far, and the new one, are as even as possible for
-//! every `n` up to [`MOST_PATHS`] at once. No ports are perfectly even for all of them: a hash has a remainder for each `n`, and
+//! every `n` up to [`MAX_PATHS`] at once. No ports are perfectly even for all of them: a hash has a remainder for each `n`, and
 //! those cannot be chosen apart. For one `n` that is known they are.
 
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use sidestep_policy::flow_hash::{FlowKey, Symmetry, hash};
 use crate::paths::mapped;
 
 /// The most paths that ports are drawn for.
-pub const MOST_PATHS: u32 = 32;
+pub const MAX_PATHS: u32 = 32;
 /// Candidates among which the best port is taken. All 28,232 ports would halve the empty paths of 32 subflows on 32 paths once more,
 /// for 27 times the time.
 const CANDIDATES: usize = 1_024;
@@ -21,7 +21,7 @@ const CANDIDATES: usize = 1_024;
 /// together.
 const KNOWN: u32 = 1 << 20;
 
-/// How many subflows each path has, for every number of paths from 2 to [`MOST_PATHS`].
+/// How many subflows each path has, for every number of paths from 2 to [`MAX_PATHS`].
 #[derive(Clone, Debug)]
 pub(super) struct Loads {
     /// The loads of `n` paths, one after the other, from `n = 2` on.
@@ -35,7 +35,7 @@ pub(super) struct Loads {
 impl Loads {
     /// The loads of these subflows at edges whose hash has this seed, and that have so many paths if that is known.
     pub(super) fn of<'a>(subflows: impl IntoIterator<Item = &'a Ends>, seed: u32, paths: Option<u32>) -> Self {
-        let mut loads = Loads { counts: vec![0; (2..=MOST_PATHS).sum::<u32>() as usize], seed, paths };
+        let mut loads = Loads { counts: vec![0; (2..=MAX_PATHS).sum::<u32>() as usize], seed, paths };
         subflows.into_iter().for_each(|ends| loads.add(ends));
         loads
     }
@@ -52,7 +52,7 @@ impl Loads {
     /// How uneven a further subflow would be: the subflows that it would meet on its path, for each number of paths,
     /// weighted such that all numbers count alike, and a known one more than all others.
     fn cost(&self, ends: &Ends) -> u32 {
-        let met = places(hash_of(ends, self.seed)).zip(2..=MOST_PATHS);
+        let met = places(hash_of(ends, self.seed)).zip(2..=MAX_PATHS);
         met.map(|(place, n)| u32::from(self.counts.get(place).copied().unwrap_or_default()) * self.weight(n)).sum()
     }
 
@@ -63,7 +63,7 @@ impl Loads {
     /// What no further subflow can cost less than: it takes a path with least subflows for each number of paths.
     fn least_cost(&self) -> u32 {
         let (mut sum, mut counts) = (0, self.counts.iter());
-        for n in 2..=MOST_PATHS {
+        for n in 2..=MAX_PATHS {
             let least = counts.by_ref().take(n as usize).min().copied().unwrap_or_default();
             sum += u32::from(least) * self.weight(n);
         }
@@ -105,7 +105,7 @@ pub(super) fn draw(state: &mut u64) -> u32 {
 /// The place of a hash among the loads of each number of paths.
 fn places(hash: u32) -> impl Iterator<Item = usize> {
     let mut first = 0;
-    (2..=MOST_PATHS).map(move |n| {
+    (2..=MAX_PATHS).map(move |n| {
         // The remainder, as `pick` has it, without a call for each.
         let place = first + hash % n;
         first += n;
@@ -190,7 +190,7 @@ mod tests {
     fn stratified_ports_leave_fewer_paths_empty_and_less_loaded_than_random_ones_for_every_number_of_paths() {
         for k in [8, 16, 32] {
             let [random, any] = [Choice::Random, Choice::Stratified(None)].map(|choice| connections(k, choice));
-            for n in 2..=MOST_PATHS {
+            for n in 2..=MAX_PATHS {
                 let [random, any] = [&random, &any].map(|all| unevenness(all, n));
                 println!("| {k} | {n} | {:.2}, {:.2} | {:.2}, {:.2} |", random[0], random[1], any[0], any[1]);
                 assert!(any[0] <= random[0] && any[1] < random[1], "K = {k}, n = {n}: {random:?}, {any:?}");

@@ -14,7 +14,7 @@ use sidestep_linux::{
 };
 use sidestep_net::{InitialName, Rate, Span, srv6};
 use sidestep_policy::raw;
-use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentSettings, PolicyName};
 
 use super::{exceptions::surroundings, local::is_on_the_wire, slots::Slots};
 
@@ -120,7 +120,7 @@ impl DestinationPaths {
     ///
     /// They come in the order of their slots, so that nothing changes when the file's order does; but in the order of the
     /// file for policies to which that means something.
-    pub(crate) fn entries(&self, knobs: &AgentKnobs) -> Vec<SlotPath> {
+    pub(crate) fn entries(&self, knobs: &AgentSettings) -> Vec<SlotPath> {
         let initial = knobs.initial_weights();
         let entry = |path: &HostPath| {
             // A slot is at most MAX_SLOTS.
@@ -278,7 +278,7 @@ mod tests {
         let slots = Slots::from([("fd02:0:9::/64".parse().unwrap(), BTreeMap::from([(7, 2), (8, 1)]))]);
         let placed = set(vec![path(7, 0), path(8, 0), path(9, 0)]).placed(&slots);
         let ids = |policy| {
-            let entries = placed.entries(&AgentKnobs { policy, ..AgentKnobs::default() });
+            let entries = placed.entries(&AgentSettings { policy, ..AgentSettings::default() });
             entries.iter().map(|entry| (entry.path.id, entry.slot)).collect::<Vec<_>>()
         };
         assert_eq!(ids(PolicyName::DelayWeighted), [(8, 1), (7, 2)]);

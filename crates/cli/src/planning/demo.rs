@@ -76,12 +76,12 @@ struct Report {
     /// Why it did not.
     doubts: Vec<String>,
     machine: Machine,
-    parts: Vec<Told>,
+    parts: Vec<Notified>,
 }
 
 /// What is told of a part.
 #[derive(Debug, Serialize)]
-struct Told {
+struct Notified {
     name: &'static str,
     title: &'static str,
     /// What was measured, in a sentence; empty where nothing is compared.
@@ -165,7 +165,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs a part, in the simulator if the lab cannot.
-    fn part(&mut self, part: &Part) -> Result<Told, Failure> {
+    fn part(&mut self, part: &Part) -> Result<Notified, Failure> {
         self.announce(part);
         if self.world == World::Lab {
             match self.in_lab(part) {
@@ -174,21 +174,21 @@ impl<'a> Stage<'a> {
                     self.world = World::Sim;
                     eprintln!("The lab cannot run here: {error}. The simulator runs the same scenarios.");
                 }
-                run => return Ok(Told::of(part, run?)),
+                run => return Ok(Notified::of(part, run?)),
             }
         }
-        Ok(Told::of(part, self.in_simulator(part)?))
+        Ok(Notified::of(part, self.in_simulator(part)?))
     }
 
     /// Runs the programs, which only the lab can.
-    fn programs(&self) -> Told {
-        let left_out = |why: String| Told { left_out: Some(why), ..Told::without(&PROGRAMS) };
+    fn programs(&self) -> Notified {
+        let left_out = |why: String| Notified { left_out: Some(why), ..Notified::without(&PROGRAMS) };
         if self.world == World::Sim {
             return left_out("programs run in the lab only".into());
         }
         self.announce(&PROGRAMS);
         match self.in_lab(&PROGRAMS) {
-            Ok(run) => Told::of(&PROGRAMS, run),
+            Ok(run) => Notified::of(&PROGRAMS, run),
             Err(error) => left_out(error.to_string()),
         }
     }
@@ -239,14 +239,14 @@ fn file(path: &Path, source: std::io::Error) -> LabError {
     LabError::File { path: path.into(), source }
 }
 
-impl Told {
+impl Notified {
     fn without(part: &Part) -> Self {
         let (name, title) = (part.name, part.title);
-        Told { name, title, told: String::new(), left_out: None, run: None, page: None, pictures: Vec::new() }
+        Notified { name, title, told: String::new(), left_out: None, run: None, page: None, pictures: Vec::new() }
     }
 
     fn of(part: &Part, run: RunResult) -> Self {
-        Told { page: Some(format!("{}/index.html", part.name)), run: Some(run), ..Told::without(part) }
+        Notified { page: Some(format!("{}/index.html", part.name)), run: Some(run), ..Notified::without(part) }
     }
 }
 

@@ -96,13 +96,13 @@ fn diversity(
     let net = if pairs.no_prune { net } else { net.pruned() };
     let nodes = routers(&graph, &net, pairs)?;
     let watch = StepProgress::new(until_signalled()?);
-    watch.begins("disjoint paths", passes * nodes.len());
+    watch.on_start("disjoint paths", passes * nodes.len());
     let go_on = || {
         watch.step();
         !watch.stopped()
     };
     let found = count(&Survey::new(&net)?.watched(&go_on), &nodes, &RiskGroups::of(&graph, &net));
-    watch.ends();
+    watch.on_finish();
     let report = Diversity {
         schema: 1,
         topology: graph.name,

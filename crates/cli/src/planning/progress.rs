@@ -42,7 +42,7 @@ impl LabProgress {
 }
 
 impl Observer for LabProgress {
-    fn begins(&mut self, system: &SystemSpec, index: usize, of: usize) {
+    fn on_start(&mut self, system: &SystemSpec, index: usize, of: usize) {
         if !self.shown {
             return;
         }
@@ -53,13 +53,13 @@ impl Observer for LabProgress {
         self.bar.enable_steady_tick(Duration::from_millis(200));
     }
 
-    fn runs(&mut self, elapsed: Span, duration: Span, goodput: Rate) {
+    fn on_progress(&mut self, elapsed: Span, duration: Span, goodput: Rate) {
         self.bar.set_length(duration.as_secs_f64().ceil() as u64);
         self.bar.set_position(elapsed.as_secs_f64() as u64);
         self.bar.set_message(format!("{:.0} Mbit/s", goodput.as_mbits()));
     }
 
-    fn ends(&mut self, _: &SystemSpec, result: &SystemResult) {
+    fn on_finish(&mut self, _: &SystemSpec, result: &SystemResult) {
         self.bar.finish_with_message(format!("{:.1} Mbit/s on average", result.goodput_mbps));
     }
 }
@@ -129,7 +129,7 @@ impl SimProgress {
 }
 
 impl sidestep_sim::Observer for SimProgress {
-    fn begins(&self, simulations: usize, duration: Span) {
+    fn on_start(&self, simulations: usize, duration: Span) {
         self.with(|bar| {
             let style = "{prefix:>12} {bar:30.cyan/blue} {msg}, {eta} left";
             bar.bar = self::bar(1_000, style);
@@ -139,7 +139,7 @@ impl sidestep_sim::Observer for SimProgress {
         });
     }
 
-    fn runs(&self, elapsed: Span, traversals: u64) {
+    fn on_progress(&self, elapsed: Span, traversals: u64) {
         self.with(|bar| {
             bar.simulated = bar.simulated + elapsed;
             bar.traversals += traversals;
@@ -150,7 +150,7 @@ impl sidestep_sim::Observer for SimProgress {
         });
     }
 
-    fn ends(&self, system: &SystemSpec, result: &SystemResult) {
+    fn on_finish(&self, system: &SystemSpec, result: &SystemResult) {
         self.with(|bar| {
             bar.bar.finish_and_clear();
             let cut = if result.is_cut() { "interrupted".into() } else { format!("{:.1} Mbit/s", result.goodput_mbps) };
@@ -192,7 +192,7 @@ impl StepProgress {
 }
 
 impl sidestep_repro::Watch for StepProgress {
-    fn begins(&self, what: &str, steps: usize) {
+    fn on_start(&self, what: &str, steps: usize) {
         self.with(|bar| {
             let style = "{prefix:>24} {bar:30.cyan/blue} {pos}/{len}, {eta} left";
             *bar = self::bar(steps as u64, style);
@@ -204,7 +204,7 @@ impl sidestep_repro::Watch for StepProgress {
         self.with(|bar| bar.inc(1));
     }
 
-    fn ends(&self) {
+    fn on_finish(&self) {
         self.with(|bar| bar.finish_and_clear());
     }
 
@@ -231,7 +231,7 @@ impl PolicyProgress {
 }
 
 impl sidestep_tournament::Observer for PolicyProgress {
-    fn begins(&self, total: Span) {
+    fn on_start(&self, total: Span) {
         self.bar.set_length(total.as_secs_f64() as u64);
     }
 
@@ -240,7 +240,7 @@ impl sidestep_tournament::Observer for PolicyProgress {
     }
 
     // Samples of the cases are a second apart, so whole seconds lose nothing.
-    fn runs(&self, elapsed: Span) {
+    fn on_progress(&self, elapsed: Span) {
         self.bar.inc(elapsed.as_secs_f64() as u64);
     }
 }

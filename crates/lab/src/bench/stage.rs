@@ -25,7 +25,7 @@ use sidestep_linux::{
 use crate::{
     error::LabError,
     processes::{Place, Process, stop_all},
-    site::Site,
+    site::LabDir,
 };
 
 /// Where the server listens.
@@ -58,7 +58,7 @@ pub struct Stage {
     program: PathBuf,
     traffic: Cgroup,
     daemons: Cgroup,
-    site: Site,
+    site: LabDir,
 }
 
 /// A process of the benchmark.
@@ -68,7 +68,7 @@ pub struct Daemon(Process);
 impl Stage {
     /// Builds the stage, and puts this process into its control group for traffic until the stage is dropped.
     pub fn build(program: PathBuf) -> Result<Self, LabError> {
-        let site = Site::create()?;
+        let site = LabDir::create()?;
         let (host, server) = (NetNs::create()?, NetNs::create()?);
         connect(&host, &server)?;
         let (traffic, daemons) = (site.cgroup().child("traffic")?, site.cgroup().child("daemons")?);

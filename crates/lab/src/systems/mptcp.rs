@@ -1,14 +1,14 @@
 //! MPTCP with Linux's scheduler, its subflows hashed onto equal-cost paths: many between the same two addresses, by
 //! `sidestep mptcp-pm` on each host, or one between each pair of the hosts' interfaces, by the kernel's path manager.
 
-use sidestep_proto::mptcp::{Coupling, MptcpKnobs, PathManager, Scheduler, SourcePorts};
+use sidestep_proto::mptcp::{Coupling, MptcpSettings, PathManager, Scheduler, SourcePorts};
 
 use super::{Choice, Run, System};
 use crate::{daemons::Role, error::LabError, plan::Multipath};
 
 /// Linux's own scheduler; each subflow has a congestion control for itself.
 pub fn build(run: &Run<'_>) -> Result<System, LabError> {
-    let knobs: MptcpKnobs = run.settings()?;
+    let knobs: MptcpSettings = run.settings()?;
     let notes = differences(run, &knobs)?;
     let daemons = match knobs.path_manager {
         PathManager::Ndiffports => vec![Role::PathManager(knobs.subflows)],
@@ -19,7 +19,7 @@ pub fn build(run: &Run<'_>) -> Result<System, LabError> {
 }
 
 /// In what Linux's MPTCP differs from what the settings ask for; an error where it has nothing like it.
-pub fn differences(run: &Run<'_>, knobs: &MptcpKnobs) -> Result<Vec<String>, LabError> {
+pub fn differences(run: &Run<'_>, knobs: &MptcpSettings) -> Result<Vec<String>, LabError> {
     if !matches!(knobs.scheduler, Scheduler::Linux | Scheduler::MinRtt) {
         return Err(run.refuse("Linux has its own scheduler, `linux`, which also stands for `min-rtt` alone"));
     }

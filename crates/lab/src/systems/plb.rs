@@ -1,7 +1,7 @@
 //! Protective Load Balancing, as Linux has it: a connection takes a new flow label after congested rounds.
 
 use sidestep_net::{Ratio, Span};
-use sidestep_policy::PlbKnobs;
+use sidestep_policy::PlbSettings;
 
 use super::{Hash, Run, System, congestion_controls};
 use crate::{error::LabError, plan::Multipath};
@@ -20,7 +20,7 @@ pub fn build(run: &Run<'_>) -> Result<System, LabError> {
     if run.scenario.tcp.congestion_control != DCTCP {
         return Err(run.refuse("Linux balances connections of DCTCP alone; set [tcp] congestion_control = \"dctcp\""));
     }
-    let knobs: PlbKnobs = run.settings()?;
+    let knobs: PlbSettings = run.settings()?;
     if knobs.idle_rehash_rounds > MAX_ROUNDS || knobs.rehash_rounds > MAX_ROUNDS {
         return Err(run.refuse(format!("Linux counts at most {MAX_ROUNDS} congested rounds")));
     }

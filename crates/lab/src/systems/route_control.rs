@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use sidestep_net::NodeId;
-use sidestep_proto::irc::{IrcKnobs, IrcMode};
+use sidestep_proto::irc::{IrcMode, IrcSettings};
 use sidestep_results::{Doubt, DoubtKind};
 
 use super::{Run, System};
@@ -12,7 +12,7 @@ use crate::{control, daemons::Role, error::LabError, plan::Multipath};
 
 /// The reflectors answer before the controllers ask.
 pub fn build(run: &Run<'_>) -> Result<System, LabError> {
-    let knobs: IrcKnobs = run.settings()?;
+    let knobs: IrcSettings = run.settings()?;
     let mut system = System::new(Multipath::Single);
     match knobs.mode {
         IrcMode::None => return Ok(system),

@@ -1,7 +1,7 @@
 //! SEMPER: `sidestep mptcp-pm` opens the subflows of hosts, and `sidestep edge balance` on each edge router hashes them onto paths.
 
 use sidestep_agent::MAX_FLOWS;
-use sidestep_semper::SemperKnobs;
+use sidestep_semper::SemperSettings;
 
 use super::{Choice, Run, System, mptcp::differences};
 use crate::{daemons::Role, edges, error::LabError, plan::Multipath};
@@ -18,14 +18,14 @@ pub fn stateful(run: &Run<'_>) -> Result<System, LabError> {
 
 /// MPTCP hosts behind edges, with a table in the edges if they are `stateful`.
 fn with_edges(run: &Run<'_>, stateful: bool) -> Result<System, LabError> {
-    let knobs: SemperKnobs = run.settings()?;
+    let knobs: SemperSettings = run.settings()?;
     let mptcp = knobs.mptcp(&run.settings_of("mptcp")?);
     let mut notes = differences(run, &mptcp)?;
     edges::check(&run.scenario.topology).map_err(|problem| run.refuse(problem))?;
     if stateful && knobs.table > MAX_FLOWS {
         notes.push(format!("the edges' tables hold {MAX_FLOWS} subflows"));
     }
-    if stateful && knobs.idle != SemperKnobs::default().idle {
+    if stateful && knobs.idle != SemperSettings::default().idle {
         notes.push("the edges' tables have an idle time of their own, 16 minutes".into());
     }
     // Subflows are opened when the edges know where they go.

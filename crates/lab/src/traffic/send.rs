@@ -56,7 +56,7 @@ const OPEN_AT_ONCE: usize = 64;
 const DISCARD: usize = 1 << 20;
 /// How often connections are watched for timeouts, and the most that are.
 const WATCH_MS: u8 = 5;
-const MOST_WATCHED: usize = 1_024;
+const MAX_WATCHED: usize = 1_024;
 
 const TIMER: u64 = u64::MAX;
 
@@ -106,7 +106,7 @@ impl Sender {
             [] => (0..options.connections).map(|_| Connection::default()).collect(),
             schedule => schedule.iter().map(|transfer| Connection::sized(transfer.size)).collect(),
         };
-        let watched = (options.count() <= MOST_WATCHED).then(|| Monotonic::from_nanos(0));
+        let watched = (options.count() <= MAX_WATCHED).then(|| Monotonic::from_nanos(0));
         let start = options.epoch + options.start_at;
         let crowd = options.users.as_ref().map(|users| Crowd::new(users, options.epoch, start));
         Ok(Sender {

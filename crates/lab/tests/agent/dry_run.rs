@@ -2,7 +2,7 @@
 
 use sidestep_linux::{bpf::host::HostProgram, testing::root_or_skip};
 use sidestep_net::{Bytes, Queue, QueueLimit, Rate, Ratio};
-use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentSettings, PolicyName};
 
 use crate::{
     support::{Agent, Flow, Lab, SOME, TABLE_BASE, TWO_PROVIDERS, eventually, knobs, mark, via},
@@ -20,8 +20,8 @@ fn congested() -> Lab {
     })
 }
 
-fn heeds_marks() -> AgentKnobs {
-    AgentKnobs { ce_share: Ratio::from_ppb(500_000_000), gamma: 1.0, ..knobs() }
+fn heeds_marks() -> AgentSettings {
+    AgentSettings { ce_share: Ratio::from_ppb(500_000_000), gamma: 1.0, ..knobs() }
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_dry_run_decides_under_congestion_and_moves_nobody() {
     let rules = lab.ip("h", "-6 rule");
     let paths = ["R1", "R2"].map(|provider| via(&lab, "h", provider, "8 Mbit/s")).to_vec();
     // It always takes the other path; `delay-weighted` may draw the same one for long.
-    let knobs = AgentKnobs { policy: PolicyName::Plb, ..heeds_marks() };
+    let knobs = AgentSettings { policy: PolicyName::Plb, ..heeds_marks() };
     let agent = Agent::start_as(&lab, "h", knobs, &lab.prefix("s").to_string(), paths, |options| {
         (options.dry_run, options.pins) = (true, Some(kept.pins(false)));
     });

@@ -5,7 +5,7 @@ use std::{process::Command, thread, time::Duration};
 use sidestep_agent::{AgentError, StaticDestination, StaticPath};
 use sidestep_linux::{netlink, testing::root_or_skip};
 use sidestep_net::Span;
-use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentSettings, PolicyName};
 
 use crate::{
     metrics::{LISTEN, scrape, value},
@@ -89,7 +89,7 @@ fn connections_are_moved_beside_the_rules_of_other_programs_and_none_is_lost() {
     neighbours(&lab);
     let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
     // What connections measure does not keep the next ones off a path.
-    let knobs = AgentKnobs { policy: PolicyName::Random, ..knobs() };
+    let knobs = AgentSettings { policy: PolicyName::Random, ..knobs() };
     let agent = Agent::start(&lab, "h", knobs, &lab.prefix("s").to_string(), paths);
     let slots: Vec<_> = (0..20).map(|_| slot(&lab.connect("h", "s").0)).collect();
     assert!(slots.contains(&1) && slots.contains(&2), "{slots:?}");
@@ -136,7 +136,7 @@ fn a_mask_whose_bits_are_somebody_elses_is_refused_with_one_that_is_free() {
     neighbours(&lab);
     let start = |mark_mask| {
         let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
-        let knobs = AgentKnobs { mark_mask, ..knobs() };
+        let knobs = AgentSettings { mark_mask, ..knobs() };
         Agent::try_start_as(&lab, "h", knobs, &lab.prefix("s").to_string(), paths, |_| {})
     };
     let refused = start(0xff00).err().unwrap().unwrap_err();

@@ -18,7 +18,7 @@ use sidestep_linux::{
     sock_diag::TcpInfo,
     testing::root_or_skip,
 };
-use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentSettings, PolicyName};
 
 use crate::{
     support::{
@@ -242,7 +242,7 @@ fn policies_that_remember_the_first_draw_have_storage_from_the_beginning() {
     }
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     let paths = vec![via(&lab, "h", "R1", "1 kbit/s"), via(&lab, "h", "R2", "1 Tbit/s")];
-    let knobs = AgentKnobs { policy: PolicyName::Exp3, ..knobs() };
+    let knobs = AgentSettings { policy: PolicyName::Exp3, ..knobs() };
     let agent = Agent::start_with(&lab, "h", knobs, &lab.prefix("s").to_string(), paths, Some(kept.pins(false)));
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
@@ -332,7 +332,7 @@ fn a_new_connection_has_a_source_address_that_its_provider_takes() {
     }
     let lab = with_source_filters();
     let paths = ["R1", "R2"].map(|provider| via(&lab, "h", provider, "1 Gbit/s")).to_vec();
-    let knobs = AgentKnobs { policy: PolicyName::Random, ..knobs() };
+    let knobs = AgentSettings { policy: PolicyName::Random, ..knobs() };
     let agent = Agent::start(&lab, "h", knobs, &lab.prefix("s").to_string(), paths);
     let sources = [lab.address("h"), SECOND.parse().unwrap()];
     let mut taken = [0; 2];

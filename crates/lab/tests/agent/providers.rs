@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Instant};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use sidestep_agent::StaticPath;
 use sidestep_linux::testing::root_or_skip;
-use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentSettings, PolicyName};
 
 use crate::support::{
     Agent, Flow, LITTLE, Lab, MASK, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, mark, plain, slot,
@@ -23,7 +23,7 @@ fn providers(lab: &Lab, rates: [&str; 2]) -> Vec<StaticPath> {
 const FIRST: [&str; 2] = ["1 Tbit/s", "1 kbit/s"];
 const ALIKE: [&str; 2] = ["1 Gbit/s", "1 Gbit/s"];
 
-fn start(lab: &Lab, knobs: AgentKnobs, rates: [&str; 2]) -> Agent {
+fn start(lab: &Lab, knobs: AgentSettings, rates: [&str; 2]) -> Agent {
     Agent::start(lab, "h", knobs, &lab.prefix("s").to_string(), providers(lab, rates))
 }
 
@@ -163,7 +163,7 @@ fn the_static_policy_never_moves() {
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let agent = start(&lab, AgentKnobs { policy: PolicyName::Static, ..knobs() }, ["1 kbit/s", "1 Tbit/s"]);
+    let agent = start(&lab, AgentSettings { policy: PolicyName::Static, ..knobs() }, ["1 kbit/s", "1 Tbit/s"]);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     lab.swallow("R1", "Z", true);
@@ -183,7 +183,7 @@ fn the_random_policy_uses_every_path_whatever_it_weighs() {
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let agent = start(&lab, AgentKnobs { policy: PolicyName::Random, ..knobs() }, FIRST);
+    let agent = start(&lab, AgentSettings { policy: PolicyName::Random, ..knobs() }, FIRST);
     let slots: Vec<_> = (0..24).map(|_| slot(&lab.connect("h", "s").0)).collect();
     assert_eq!(slots.iter().copied().collect::<BTreeSet<_>>(), BTreeSet::from([1, 2]), "{slots:?}");
     let flow = Flow::start(lab.connect("h", "s"));

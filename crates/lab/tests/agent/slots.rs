@@ -10,7 +10,7 @@ use std::{
 
 use sidestep_agent::{StaticDestination, StaticPath};
 use sidestep_linux::testing::root_or_skip;
-use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentSettings, PolicyName};
 
 use crate::{
     support::{Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, Trace, connect, eventually, knobs, slot, socket_in, via},
@@ -22,8 +22,8 @@ const THREE_PROVIDERS: &[(&str, &str, u32)] =
     &[("h", "R1", 1), ("h", "R2", 1), ("h", "R3", 1), ("R1", "Z", 1), ("R2", "Z", 1), ("R3", "Z", 1), ("Z", "s", 1)];
 
 /// Draws any path; nothing but a change of the set moves a connection.
-fn any_path() -> AgentKnobs {
-    AgentKnobs { policy: PolicyName::Fixed, ..knobs() }
+fn any_path() -> AgentSettings {
+    AgentSettings { policy: PolicyName::Fixed, ..knobs() }
 }
 
 fn destination(prefix: &str, lab: &Lab, providers: &[&str]) -> StaticDestination {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use sidestep_linux::{bpf::host::HostProgram, testing::root_or_skip};
 use sidestep_net::Span;
-use sidestep_policy::{AgentKnobs, PolicyName, RewardName, WeightsName};
+use sidestep_policy::{AgentSettings, PolicyName, RewardName, WeightsName};
 
 use crate::{
     support::{Agent, Lab, eventually, knobs, slot, via},
@@ -34,7 +34,7 @@ fn short_connections_leave_a_slow_provider_and_the_next_agent_knows_why() {
         }
     });
     let kept = Kept::new();
-    let knobs = AgentKnobs {
+    let knobs = AgentSettings {
         policy: PolicyName::Exp3Ix,
         gamma: 1.0,
         reward: RewardName::Rtt,

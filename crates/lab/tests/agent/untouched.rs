@@ -8,7 +8,7 @@ use sidestep_linux::{
     netns::{NetNs, NetNsId},
     testing::root_or_skip,
 };
-use sidestep_policy::AgentKnobs;
+use sidestep_policy::AgentSettings;
 use sidestep_policy::{Path, raw};
 
 use crate::support::{Agent, Lab, MASK, TWO_PROVIDERS, TestGroup, connect, knobs, listen, mark, socket_in, via};
@@ -37,7 +37,7 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
     namespace.run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
     let group = TestGroup::new();
     let mut program = HostProgram::load(None).unwrap();
-    let policy = raw::Config::try_from(&AgentKnobs::default()).unwrap();
+    let policy = raw::Config::try_from(&AgentSettings::default()).unwrap();
     program
         .configure(&HostConfig {
             policy,

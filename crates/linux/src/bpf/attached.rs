@@ -28,7 +28,7 @@ const PLACES: [(u32, &str); 3] = [
 /// Most programs of a group that are looked at.
 const MOST: usize = 64;
 /// Most processes that are searched for one that holds a program.
-const MOST_PROCESSES: usize = 32_768;
+const MAX_PROCESSES: usize = 32_768;
 
 /// The program that a group has for itself at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ fn holder_of(id: u32) -> Option<(u32, String)> {
         *process != std::process::id()
             && descriptors(*process).any(|info| info.lines().any(|one| one.trim_end() == line))
     };
-    let process = numbers.take(MOST_PROCESSES).find(holds)?;
+    let process = numbers.take(MAX_PROCESSES).find(holds)?;
     let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
     Some((process, name.trim().chars().filter(|char| !char.is_control()).collect()))
 }

@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 
-use super::{BY_KERNEL, Checker, Expected, LOCAL_TABLE, MOST_ROUTES};
+use super::{BY_KERNEL, Checker, Expected, LOCAL_TABLE, MAX_ROUTES};
 use crate::{
     error::Result,
     netlink::{Flow, LOCAL, MAIN_TABLE, RoutingRule, RuleVerdict},
@@ -24,7 +24,7 @@ pub enum Part {
 }
 
 /// Most sources that are asked about one by one.
-const MOST_SOURCES: usize = 8;
+const MAX_SOURCES: usize = 8;
 /// Addresses that stand for all of the Internet.
 const ANYWHERE: [&str; 6] = ["192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "2001:4860::1", "2a00::1"];
 const TCP: u8 = 6;
@@ -51,7 +51,7 @@ impl Checker<'_> {
         let flow = expected.flow(destination);
         let sources = expected.sources.iter().filter_map(|net| Some((*net, self.source_in(expected, *net)?)));
         let of_source = |(net, source)| (Part::From(net), Flow { source: Some(source), ..flow.clone() });
-        let mut flows: Vec<_> = sources.take(MOST_SOURCES).map(of_source).collect();
+        let mut flows: Vec<_> = sources.take(MAX_SOURCES).map(of_source).collect();
         if expected.input.is_none() {
             flows.insert(0, (Part::All, flow.clone()));
         } else if flows.is_empty() && expected.destination.addr().is_ipv6() {
@@ -90,7 +90,7 @@ impl Checker<'_> {
             });
             let mut inner: Vec<_> = routes.map(|route| route.destination).collect();
             inner.sort_by_key(IpNet::prefix_len);
-            for net in inner.into_iter().take(MOST_ROUTES) {
+            for net in inner.into_iter().take(MAX_ROUTES) {
                 let Some(destination) = expected.sample(net) else { continue };
                 flows.push((Part::To(net), Flow { destination, ..base.clone() }));
             }

@@ -109,7 +109,7 @@ const EVENT_GROUP: &str = "mptcp_pm_events";
 /// Longer than any datagram of events: each has one, of some hundred bytes.
 const LONGEST: usize = 8 << 10;
 /// More events than the kernel can keep.
-const MOST_KEPT: usize = 1 << 20;
+const MAX_KEPT: usize = 1 << 20;
 
 impl std::fmt::Debug for EventSocket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -179,7 +179,7 @@ impl EventSocket {
     }
 
     fn drain(&mut self) {
-        for _ in 0..MOST_KEPT {
+        for _ in 0..MAX_KEPT {
             self.buffer.clear();
             self.buffer.reserve(LONGEST);
             if self.socket.get_ref().recv(&mut self.buffer, libc::MSG_DONTWAIT).is_err() {

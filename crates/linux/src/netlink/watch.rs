@@ -55,7 +55,7 @@ pub struct RoutingWatch {
 /// How many reports to read before other tasks have their turn.
 const BATCH: usize = 64;
 /// More reports than a socket's buffer holds.
-const MOST_KEPT: usize = 100_000;
+const MAX_KEPT: usize = 100_000;
 /// The longest report: the kernel makes each of them fit into a page or two.
 const LONGEST: usize = 32 << 10;
 
@@ -159,7 +159,7 @@ impl RoutingWatch {
         }
         // Reports are lost when the kernel's buffer is full (ENOBUFS), and all further ones too until it is empty, without
         // another error. So empty it before whoever asked looks at the tables.
-        for _ in 0..MOST_KEPT {
+        for _ in 0..MAX_KEPT {
             buffer.clear();
             if socket.socket_ref().recv(buffer, libc::MSG_DONTWAIT).is_err() {
                 break;

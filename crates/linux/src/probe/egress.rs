@@ -13,7 +13,7 @@ use crate::{
 use packets::Reach;
 
 /// So many targets of an egress are asked, or twice as many if some do not answer.
-const MOST_TARGETS: usize = 3;
+const MAX_TARGETS: usize = 3;
 /// What of a packet is not TCP's segment: the headers of IPv4 or of IPv6, and of TCP.
 const HEADERS: [u32; 2] = [40, 60];
 
@@ -87,10 +87,10 @@ pub(super) fn path_mtu(all: &[Egress], privileges: Privileges) -> Finding {
             seen.push(format!("{mtu} by the interface of {name}, not tested without CAP_NET_ADMIN"));
             continue;
         }
-        let asked = egress.targets.iter().take(MOST_TARGETS * 2);
+        let asked = egress.targets.iter().take(MAX_TARGETS * 2);
         let asked = asked.map(|target| (target, packets::reach(*target, dev, egress.mark, mtu)));
         let reached: Vec<_> =
-            asked.filter(|(_, reach)| !matches!(reach, Ok(Reach::Silent))).take(MOST_TARGETS).collect();
+            asked.filter(|(_, reach)| !matches!(reach, Ok(Reach::Silent))).take(MAX_TARGETS).collect();
         if reached.is_empty() {
             seen.push(format!("{mtu} by the interface of {name}, behind which nobody answered"));
         }

@@ -20,11 +20,11 @@ const BATCH: usize = 64;
 /// The time for which a direction may hold frames beyond its model, because the machine is late.
 const LATE_ROOM: Span = Span::from_millis(20);
 /// The least number of frames that a direction may hold beyond its model.
-const LEAST_FRAMES: u64 = 64;
+const MIN_FRAMES: u64 = 64;
 /// The number of frames that a wire without a rate may hold.
 const UNLIMITED_FRAMES: u64 = 4_096;
 /// Most bytes that one direction holds.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// One direction of a wire.
 #[derive(Debug)]
@@ -213,9 +213,9 @@ fn capacity(channel: &Channel, max_frame: usize) -> usize {
     } else {
         // The model counts no Ethernet headers: up to a third of what small packets take.
         let counted = Bytes::new(queue) + flight;
-        counted.get() / 2 * 3 + LEAST_FRAMES * frame
+        counted.get() / 2 * 3 + MIN_FRAMES * frame
     };
-    held.min(MOST_BYTES) as usize
+    held.min(MAX_BYTES) as usize
 }
 
 #[cfg(test)]

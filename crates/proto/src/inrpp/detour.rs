@@ -24,7 +24,7 @@ const WEIGHT: f64 = 2.0 / 6.0;
 const MAX_IDLE_INTERVALS: u32 = 100;
 /// Routers that ask for the same link; others share what these leave. Our choice, which bounds memory: no router has so
 /// many neighbours.
-const MOST_ROUTERS: usize = 256;
+const MAX_ROUTERS: usize = 256;
 
 /// What a router knows of the load of one of its links.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl Meter {
         push: bool,
     ) -> Grant {
         self.askers.retain(|(router, at)| *router != from && now.since(*at) < config.decision_interval);
-        if wants && self.askers.len() < MOST_ROUTERS {
+        if wants && self.askers.len() < MAX_ROUTERS {
             self.askers.push((from, now));
         }
         let interval = config.probe_interval.as_secs_f64();

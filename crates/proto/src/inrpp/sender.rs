@@ -85,7 +85,7 @@ impl SenderTimeout {
 
 /// The most segments that ACKs let go while there is nothing to send. Our choice: a few make up for data that comes
 /// late, many would be a burst into a cache that is full.
-const MOST_PERMITS: u32 = 4;
+const MAX_PERMITS: u32 = 4;
 
 impl Sender {
     /// A connection that is not open yet. Its packets are of `len` bytes; a notification holds for `expiry`.
@@ -207,7 +207,7 @@ impl Sender {
             Some(Notice::Cancel) => self.slowed = None,
             None => {}
         }
-        self.permits = if self.slowed.is_some() { (self.permits + 1).min(MOST_PERMITS) } else { 0 };
+        self.permits = if self.slowed.is_some() { (self.permits + 1).min(MAX_PERMITS) } else { 0 };
         acked
     }
 

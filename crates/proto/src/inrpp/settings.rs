@@ -7,7 +7,7 @@ use sidestep_net::{Bytes, SettingError, SettingsTable, Span, settings::ensure};
 /// In-Network Resource Pooling's settings on every router and host; a system's own parameters override them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct InrppKnobs {
+pub struct InrppSettings {
     /// What the cache of each interface of a router holds.
     pub cache: Bytes,
     /// The occupancy above which an interface presses back (S_high); derived, the cache but for what its link carries in
@@ -135,9 +135,9 @@ pub enum Preset {
     Ns3,
 }
 
-impl Default for InrppKnobs {
+impl Default for InrppSettings {
     fn default() -> Self {
-        InrppKnobs {
+        InrppSettings {
             cache: Bytes::new(12_500_000),
             high: Threshold::Derived,
             low: Threshold::Derived,
@@ -160,7 +160,7 @@ impl Default for InrppKnobs {
     }
 }
 
-impl SettingsTable for InrppKnobs {
+impl SettingsTable for InrppSettings {
     const FILE_ONLY: &'static [&'static str] = &["borders"];
 
     fn check(&self) -> Result<(), SettingError> {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use sidestep_net::{Rate, SettingError, SettingsTable as _, Span, Time};
 
 use super::{
-    Decision, Health, IrcKnobs, IrcMode, Passage, PredictionError, Probe, Reason, Report, Sample, Timeout,
+    Decision, Health, IrcMode, IrcSettings, Passage, PredictionError, Probe, Reason, Report, Sample, Timeout,
     analysis::{Rates, Times, overtaken, rto, static_wins, time_to_backup, time_to_primary},
     egress::Egress,
     measure::{Measurement, Summary},
@@ -21,7 +21,7 @@ use super::{
 /// Chooses the egress of an aggregate.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    knobs: IrcKnobs,
+    knobs: IrcSettings,
     egresses: Vec<Egress>,
     active: usize,
     /// The routing period that is being measured, or will be.
@@ -73,7 +73,7 @@ const KNOWN_IMPAIRMENTS: u32 = 3;
 
 impl Controller {
     /// A controller over egresses of these rates, the primary first; a rate of zero is not known.
-    pub fn new(knobs: &IrcKnobs, capacities: &[Rate], now: Time) -> Result<Self, SettingError> {
+    pub fn new(knobs: &IrcSettings, capacities: &[Rate], now: Time) -> Result<Self, SettingError> {
         knobs.check()?;
         let knobs = knobs.effective();
         let probes = probes(&knobs) as usize;
@@ -235,7 +235,7 @@ impl Controller {
             IrcMode::Ideal => self.follow(now),
             IrcMode::Practical | IrcMode::Predictive => {
                 if egress == self.active && !carrier {
-                    let to = self.refuge(now);
+                    let to = self.fallback_egress(now);
                     self.go(now, to.unwrap_or(egress), if to.is_some() { Reason::Carrier } else { Reason::AllDead });
                 }
             }
@@ -367,7 +367,7 @@ impl Controller {
                 (true, Health::Dead) => Reason::Dead,
                 (true, _) => Reason::ForwardsNothing,
             };
-            return self.refuge(now).map_or((self.active, Reason::AllDead), |to| (to, reason));
+            return self.fallback_egress(now).map_or((self.active, Reason::AllDead), |to| (to, reason));
         }
         let (to, reason) = self.wish(now, of);
         match self.objection(now, of, to, reason) {
@@ -377,7 +377,7 @@ impl Controller {
     }
 
     /// Where to flee to: the most preferred egress that is fine, or else the one that loses least. Suppressed ones come last.
-    fn refuge(&self, now: Time) -> Option<usize> {
+    fn fallback_egress(&self, now: Time) -> Option<usize> {
         let of = self.egresses.get(self.active)?;
         let outlives = |egress: &Egress| self.stability.is_none() || egress.has_outlived(of);
         self.refuge_among(|egress| outlives(egress) && !self.is_suppressed(now, egress))
@@ -568,7 +568,7 @@ fn summaries(egresses: &mut [Egress], targets: Option<&Targets>, period: u32) ->
 }
 
 /// Probes of each egress in a measurement period.
-fn probes(knobs: &IrcKnobs) -> u32 {
+fn probes(knobs: &IrcSettings) -> u32 {
     // The settings' check bounds it.
     (knobs.measurement_period.as_nanos() / knobs.probe_interval.as_nanos().max(1)).max(1) as u32
 }

@@ -9,7 +9,7 @@ use sidestep_net::{Bytes, Ratio, SettingError, SettingsTable, Span, settings::en
 /// The defaults are for use. Without `guards` it is the paper's own controller, which the paper finds wanting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct IrcKnobs {
+pub struct IrcSettings {
     /// The routers that control the routes of their hosts' packets; empty: each router whose hosts send flows and which
     /// has at least two egress links.
     pub edges: Vec<String>,
@@ -104,9 +104,9 @@ pub enum IrcRto {
     Linux,
 }
 
-impl Default for IrcKnobs {
+impl Default for IrcSettings {
     fn default() -> Self {
-        IrcKnobs {
+        IrcSettings {
             edges: Vec::new(),
             mode: IrcMode::Practical,
             // The paper's section 2: longer than TCP takes to react to a loss, and short enough to leave an outage
@@ -156,13 +156,13 @@ impl Default for IrcKnobs {
     }
 }
 
-impl IrcKnobs {
+impl IrcSettings {
     /// The settings that hold: these, or without `guards` the paper's controller.
-    pub fn effective(&self) -> IrcKnobs {
+    pub fn effective(&self) -> IrcSettings {
         if self.guards {
             return self.clone();
         }
-        IrcKnobs {
+        IrcSettings {
             decision_jitter: Ratio::ZERO,
             ack_veto: false,
             confidence: 0.0,
@@ -187,7 +187,7 @@ impl IrcKnobs {
     }
 }
 
-impl SettingsTable for IrcKnobs {
+impl SettingsTable for IrcSettings {
     const FILE_ONLY: &'static [&'static str] = &["edges"];
 
     fn check(&self) -> Result<(), SettingError> {

@@ -13,7 +13,7 @@ use crate::tcp::{Sender, SenderTimeout};
 /// stale.
 const STALE_LOSS_COUNT: u8 = 4;
 /// The connection's timeout while no subflow has one (`TCP_RTO_MIN`, in `__mptcp_set_timeout`).
-const LEAST_TIMEOUT: Span = Span::from_millis(200);
+const MIN_TIMEOUT: Span = Span::from_millis(200);
 /// Segments of a piece of data as a connection keeps it, which is sent again as a whole: the 32 KiB of `sk_page_frag`,
 /// in which `mptcp_page_frag_refill` collects it.
 pub(super) const FRAGMENT: u32 = 22;
@@ -89,7 +89,7 @@ impl Mainline {
             (_, SenderTimeout::Syn) => None,
             (at, _) => (at > now).then_some(at),
         });
-        self.deadline = due.max().unwrap_or(now + LEAST_TIMEOUT);
+        self.deadline = due.max().unwrap_or(now + MIN_TIMEOUT);
     }
 
     /// Looks at a subflow that has data (`mptcp_pm_subflow_chk_stale`): whether it was heard of since the last look. It

@@ -7,7 +7,7 @@ use sidestep_net::{Bytes, SettingError, SettingsTable, Span, settings::ensure};
 /// MPTCP's settings on every host; a system's own parameters override them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct MptcpKnobs {
+pub struct MptcpSettings {
     /// Which subflows a connection has.
     pub path_manager: PathManager,
     /// How many subflows `ndiffports` opens, 1 to 64.
@@ -85,9 +85,9 @@ pub enum Coupling {
     Cubic,
 }
 
-impl Default for MptcpKnobs {
+impl Default for MptcpSettings {
     fn default() -> Self {
-        MptcpKnobs {
+        MptcpSettings {
             path_manager: PathManager::Ndiffports,
             subflows: 8,
             scheduler: Scheduler::MinRtt,
@@ -103,7 +103,7 @@ impl Default for MptcpKnobs {
     }
 }
 
-impl SettingsTable for MptcpKnobs {
+impl SettingsTable for MptcpSettings {
     fn check(&self) -> Result<(), SettingError> {
         ensure((1..=64).contains(&self.subflows), "subflows", "must be between 1 and 64")?;
         let buffer = Bytes::new(2 * 60_000)..=Bytes::new(100_000_000_000);

@@ -27,7 +27,7 @@ const INITIAL_RTT: f64 = 0.1;
 /// The lowest rate, in packets of 1500 bytes a round trip; below one, so that many flows can share a link, and above
 /// zero, from where no factor leads away. As `min_pprtt_` of the authors' ns-2 code, whose packets there have 1000
 /// bytes.
-const LEAST_PACKETS: f64 = 0.01;
+const MIN_PACKETS: f64 = 0.01;
 const PACKET_BITS: f64 = 12_000.0;
 /// So many control intervals without a packet bring every rate back to the capacity: our choice, so that an hour of
 /// silence costs no more work than a second.
@@ -103,7 +103,7 @@ impl Router {
         let input = self.input as f64 * 8.0 / lasted;
         let drain = queue.get() as f64 * 8.0 / self.rtt;
         let change = (lasted / self.rtt) * (config.alpha * (target - input) - config.beta * drain) / target;
-        let least = LEAST_PACKETS * PACKET_BITS / self.rtt;
+        let least = MIN_PACKETS * PACKET_BITS / self.rtt;
         self.rate = (self.rate * (1.0 + change)).min(self.capacity).max(least.min(self.capacity));
         (self.input, self.rtts, self.samples) = (0, 0, 0);
         self.began = self.ends;

@@ -8,7 +8,7 @@ use sidestep_net::{Ratio, SettingError, SettingsTable, Span, settings::ensure};
 /// override them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct RcpKnobs {
+pub struct RcpSettings {
     /// The share of the spare capacity that a control interval hands out, 0 to 1.
     pub alpha: f64,
     /// The share of the queue that a control interval drains, 0 to 10.
@@ -24,9 +24,9 @@ pub struct RcpKnobs {
 }
 
 /// The defaults of the authors' ns-2 code (`rcp.cc`: `ALPHA`, `BETA`, `PHI`, `TIMESLOT`, `INIT_RATE_FACT`).
-impl Default for RcpKnobs {
+impl Default for RcpSettings {
     fn default() -> Self {
-        RcpKnobs {
+        RcpSettings {
             alpha: 0.4,
             beta: 0.4,
             gamma: 0.95,
@@ -37,7 +37,7 @@ impl Default for RcpKnobs {
     }
 }
 
-impl SettingsTable for RcpKnobs {
+impl SettingsTable for RcpSettings {
     fn check(&self) -> Result<(), SettingError> {
         ensure((0.0..=1.0).contains(&self.alpha), "alpha", "must be between 0 and 1")?;
         ensure((0.0..=10.0).contains(&self.beta), "beta", "must be between 0 and 10")?;

@@ -24,7 +24,7 @@ pub struct Socket {
 
 /// What came of a packet or a timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct SocketEvents {
     /// Events of what this end sends.
     pub signals: Signals,
     /// The end that was called is established.
@@ -89,8 +89,8 @@ impl Socket {
         now: Time,
         packet: &Packet,
         reply: &mut impl FnMut(Packet),
-    ) -> Heard {
-        let mut heard = Heard::default();
+    ) -> SocketEvents {
+        let mut heard = SocketEvents::default();
         if self.sender.state() == State::Closed {
             let Some((answered, again, ecn)) = self.called else { return heard };
             // Several answers leave open which one was acknowledged.
@@ -145,7 +145,7 @@ impl Socket {
     }
 
     /// Handles the timeouts that are due; calls `reply` with an ACK that was delayed, or a SYN-ACK that goes again.
-    pub fn handle_timeout(&mut self, config: &Config, now: Time, reply: &mut impl FnMut(Packet)) -> Heard {
+    pub fn handle_timeout(&mut self, config: &Config, now: Time, reply: &mut impl FnMut(Packet)) -> SocketEvents {
         if self.receiver.poll_timeout().is_some_and(|(due, _)| due <= now)
             && let Some(ack) = self.receiver.handle_timeout(config, now)
         {
@@ -154,7 +154,7 @@ impl Socket {
             }
             reply(Packet { data_seq: self.sender.next(), ..ack });
         }
-        Heard { signals: self.sender.handle_timeout(config, now), accepted: false }
+        SocketEvents { signals: self.sender.handle_timeout(config, now), accepted: false }
     }
 
     /// The next segment to send.

@@ -121,7 +121,7 @@ impl PathTally {
 }
 
 /// The most instants that a [`History`] keeps.
-const MOST_INSTANTS: usize = 512;
+const MAX_INSTANTS: usize = 512;
 
 /// The sum of a value over time at some instants: its mean between any two, however long the run.
 #[derive(Debug, Default)]
@@ -145,7 +145,7 @@ impl History {
             return;
         }
         self.sums.push(self.last);
-        if self.sums.len() == MOST_INSTANTS {
+        if self.sums.len() == MAX_INSTANTS {
             let mut number = 0;
             self.sums.retain(|_| {
                 number += 1;

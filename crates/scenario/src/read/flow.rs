@@ -10,7 +10,7 @@ use rand_pcg::Pcg32;
 use toml::de::DeValue;
 
 use crate::{
-    BulkFlow, CbrFlow, ClosedLoopFlow, ExecFlow, Flow, MIN_REQUEST, PoissonFlow, SystemSpec, TcpKnobs, Transport,
+    BulkFlow, CbrFlow, ClosedLoopFlow, ExecFlow, Flow, MIN_REQUEST, PoissonFlow, SystemSpec, TcpSettings, Transport,
     workload::{SizeDistribution, SizeSource},
 };
 use sidestep_net::{
@@ -327,7 +327,7 @@ impl Reader<'_> {
                 table.insert(key.clone(), value.clone());
             }
         }
-        let tcp: TcpKnobs = self.document.read(&merged, &[])?;
+        let tcp: TcpSettings = self.document.read(&merged, &[])?;
         tcp.check().map_err(|error| self.document.error_at(own, error.setting, &error))?;
         Ok(Transport { system, tcp: Some(tcp) })
     }

@@ -7,13 +7,15 @@ mod round_trip;
 use sidestep_net::{Bytes, LinkId, NodeId, ParseError, Rate, Span};
 use sidestep_net::{QueueLimit, SettingsTable};
 use sidestep_paths::PathSettings;
-use sidestep_policy::{AgentKnobs, PlbKnobs, PolicyName, RewardName, WeightsName};
+use sidestep_policy::{AgentSettings, PlbSettings, PolicyName, RewardName, WeightsName};
 use sidestep_proto::{
-    mptcp::{MptcpKnobs, Scheduler},
-    rcp::RcpKnobs,
+    mptcp::{MptcpSettings, Scheduler},
+    rcp::RcpSettings,
 };
 use sidestep_scenario::workload::SizeDistribution;
-use sidestep_scenario::{Change, Event, EventDirection, Flow, Scenario, SystemError, SystemSpec, TcpKnobs, Transport};
+use sidestep_scenario::{
+    Change, Event, EventDirection, Flow, Scenario, SystemError, SystemSpec, TcpSettings, Transport,
+};
 use sidestep_systems::simulator;
 
 /// The scenarios in `scenarios/`.
@@ -101,7 +103,7 @@ fn what_is_not_said_has_defaults() {
     assert_eq!((scenario.name.as_str(), scenario.seed), ("inline", 1));
     assert_eq!((scenario.warmup, scenario.sample), (Span::ZERO, Span::from_millis(100)));
     assert_eq!(scenario.systems, [SystemSpec::plain("tcp")]);
-    assert_eq!(scenario.tcp, TcpKnobs { congestion_control: "cubic".into(), ecn: true, ..TcpKnobs::default() });
+    assert_eq!(scenario.tcp, TcpSettings { congestion_control: "cubic".into(), ecn: true, ..TcpSettings::default() });
     assert_eq!(scenario.paths, PathSettings { max_segments: 4, max_paths: 8, adjacency: true });
     assert_eq!(scenario.tables.len(), 0);
     let name = Scenario::parse(INLINE, "my run (2)").expect("it is read").name;
@@ -160,7 +162,7 @@ fn placeholders_in_commands_become_addresses() {
 }
 
 /// The path changer's settings of a system in the inline network with `more`.
-fn agent_of(more: &str, system: &str) -> Result<AgentKnobs, SystemError> {
+fn agent_of(more: &str, system: &str) -> Result<AgentSettings, SystemError> {
     let scenario = inline(more).expect("it is read");
     let (catalogue, spec) = (simulator().catalogue(), system.parse()?);
     catalogue.check(&scenario, &spec)?;
@@ -252,10 +254,10 @@ fn each_system_has_the_settings_of_its_table() {
     fn settings<T: SettingsTable>(scenario: &Scenario, system: &str) -> Result<T, SystemError> {
         simulator().catalogue().settings(scenario, &system.parse()?)
     }
-    let mptcp = MptcpKnobs { subflows: 3, scheduler: Scheduler::RoundRobin, ..MptcpKnobs::default() };
+    let mptcp = MptcpSettings { subflows: 3, scheduler: Scheduler::RoundRobin, ..MptcpSettings::default() };
     assert_eq!(settings(&scenario, "mptcp:scheduler=round-robin"), Ok(mptcp));
-    assert_eq!(settings(&scenario, "rcp:alpha=1"), Ok(RcpKnobs { alpha: 1.0, beta: 0.5, ..RcpKnobs::default() }));
-    let plb = PlbKnobs { rehash_rounds: 5, idle_rehash_rounds: 1, ..PlbKnobs::default() };
+    assert_eq!(settings(&scenario, "rcp:alpha=1"), Ok(RcpSettings { alpha: 1.0, beta: 0.5, ..RcpSettings::default() }));
+    let plb = PlbSettings { rehash_rounds: 5, idle_rehash_rounds: 1, ..PlbSettings::default() };
     assert_eq!(settings(&scenario, "plb:idle_rehash_rounds=1"), Ok(plb));
 }
 
@@ -269,7 +271,7 @@ fn flows_may_have_a_system_and_settings_of_tcp_of_their_own() {
     let of = |index: usize| scenario.flows[index].transport();
     let system = "pathchanger:gamma=0.2".parse().expect("it is read");
     assert_eq!(of(0), Some(&Transport { system: Some(system), tcp: None }));
-    let tcp = TcpKnobs { congestion_control: "reno".into(), mss: Some(500), ecn: false, ..TcpKnobs::default() };
+    let tcp = TcpSettings { congestion_control: "reno".into(), mss: Some(500), ecn: false, ..TcpSettings::default() };
     assert_eq!(of(1), Some(&Transport { system: None, tcp: Some(tcp) }));
     assert_eq!(of(2), None);
     assert_eq!(Scenario::parse(&scenario.to_toml(), "inline").unwrap(), scenario);
@@ -278,7 +280,7 @@ fn flows_may_have_a_system_and_settings_of_tcp_of_their_own() {
 #[test]
 fn a_mark_mask_must_be_contiguous_and_wide_enough() {
     let mask = |mark_mask| {
-        let knobs = AgentKnobs { mark_mask, ..AgentKnobs::default() };
+        let knobs = AgentSettings { mark_mask, ..AgentSettings::default() };
         knobs.check().and(knobs.check_max_paths(8)).is_ok()
     };
     assert!(mask(0xff00) && mask(0xf) && mask(u32::MAX) && mask(0xf000_0000));

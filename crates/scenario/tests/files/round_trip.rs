@@ -15,18 +15,18 @@ use sidestep_net::{
     Topology, srv6, topology_file,
 };
 use sidestep_paths::PathSettings;
-use sidestep_policy::{AgentKnobs, Backoff, OnDead, PlbKnobs, PolicyName, RewardName, WeightsName};
+use sidestep_policy::{AgentSettings, Backoff, OnDead, PlbSettings, PolicyName, RewardName, WeightsName};
 use sidestep_proto::{
-    inrpp::{AfterTimeout, Credit, InrppKnobs, Notifications, Preset, Threshold},
-    irc::IrcKnobs,
-    mptcp::{MptcpKnobs, Scheduler, SourcePorts},
-    rcp::RcpKnobs,
+    inrpp::{AfterTimeout, Credit, InrppSettings, Notifications, Preset, Threshold},
+    irc::IrcSettings,
+    mptcp::{MptcpSettings, Scheduler, SourcePorts},
+    rcp::RcpSettings,
 };
 use sidestep_scenario::{
-    BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, Periods, RoutingKnobs, Scenario,
-    SystemSpec, TcpKnobs, Transport,
+    BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, Periods, RoutingSettings, Scenario,
+    SystemSpec, TcpSettings, Transport,
 };
-use sidestep_semper::SemperKnobs;
+use sidestep_semper::SemperSettings;
 
 #[test]
 fn the_resolved_copy_of_each_ready_scenario_is_that_scenario() {
@@ -125,19 +125,19 @@ prop_compose! {
         systems.push(SystemSpec { name: "pathchanger".into(), params: vec![("gamma".into(), gamma.to_string())] });
         Scenario {
             name, seed, repetition, duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
-            systems, topology, tcp: TcpKnobs { congestion_control: tcp.0, ecn: tcp.1, mss: Some(1000), ..TcpKnobs::default() },
+            systems, topology, tcp: TcpSettings { congestion_control: tcp.0, ecn: tcp.1, mss: Some(1000), ..TcpSettings::default() },
             tables: BTreeMap::from([
-                table("mptcp", &MptcpKnobs {
+                table("mptcp", &MptcpSettings {
                     subflows: 3,
                     scheduler: Scheduler::RoundRobin,
                     source_ports: SourcePorts::Linux,
                     join_interval: Span::from_millis(3),
-                    ..MptcpKnobs::default()
+                    ..MptcpSettings::default()
                 }),
-                table("semper", &SemperKnobs { aware: false, table: 77, ..SemperKnobs::default() }),
-                table("irc", &IrcKnobs { edges: vec!["e".into()], guards: false, ..IrcKnobs::default() }),
-                table("rcp", &RcpKnobs { gamma: 0.9, ..RcpKnobs::default() }),
-                table("inrpp", &InrppKnobs {
+                table("semper", &SemperSettings { aware: false, table: 77, ..SemperSettings::default() }),
+                table("irc", &IrcSettings { edges: vec!["e".into()], guards: false, ..IrcSettings::default() }),
+                table("rcp", &RcpSettings { gamma: 0.9, ..RcpSettings::default() }),
+                table("inrpp", &InrppSettings {
                     high: Threshold::At(Bytes::new(1_234_567)),
                     credit: Credit::RoundRobin,
                     detours: false,
@@ -145,12 +145,12 @@ prop_compose! {
                     notifications: Notifications::Data,
                     rto: AfterTimeout::Text,
                     preset: Preset::Ns3,
-                    ..InrppKnobs::default()
+                    ..InrppSettings::default()
                 }),
-                table("plb", &PlbKnobs { rehash_rounds: 7, ..PlbKnobs::default() }),
+                table("plb", &PlbSettings { rehash_rounds: 7, ..PlbSettings::default() }),
                 table("agent", &agent),
             ]),
-            routing: RoutingKnobs { convergence: Span::from_millis(7) },
+            routing: RoutingSettings { convergence: Span::from_millis(7) },
             paths: PathSettings { max_segments: paths.0, max_paths: paths.1, adjacency: paths.2 },
             flows, events, impairments,
         }
@@ -174,8 +174,8 @@ prop_compose! {
         plb in (any::<u32>(), any::<u32>()),
         spans in (0u64..1 << 50, 0u64..1 << 50),
         mark_mask in (0u32..24).prop_map(|shift| 0xff << shift),
-    ) -> AgentKnobs {
-        AgentKnobs {
+    ) -> AgentSettings {
+        AgentSettings {
             policy, gamma, ce_share: Ratio::from_ppb(ce_share), ce_rounds, ce_window, retransmit_burst,
             jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, reward,
             weights: weights.0, initial: weights.1, queue_rounds: weights.2,
@@ -244,11 +244,11 @@ fn transports() -> impl Strategy<Value = Transport> {
     let systems = select(vec!["tcp", "rcp:gamma=0.5", "pathchanger:gamma=0.2,silence_min=20 ms"]);
     let system = option::of(systems.prop_map(|system| system.parse::<SystemSpec>().expect("it is read")));
     // The scenario's segments have a size of their own, which a flow can change and not take back.
-    let tcp = ("[a-z]{1,15}", any::<bool>(), 64u16..60_000).prop_map(|(congestion_control, ecn, mss)| TcpKnobs {
+    let tcp = ("[a-z]{1,15}", any::<bool>(), 64u16..60_000).prop_map(|(congestion_control, ecn, mss)| TcpSettings {
         congestion_control,
         ecn,
         mss: Some(mss),
-        ..TcpKnobs::default()
+        ..TcpSettings::default()
     });
     (system, option::of(tcp)).prop_map(|(system, tcp)| Transport { system, tcp })
 }

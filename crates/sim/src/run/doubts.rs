@@ -1,13 +1,13 @@
 //! Reasons to doubt a run: systems that had nothing to choose from, or whose choice could not help.
 
 use sidestep_net::NodeId;
-use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentSettings, PolicyName};
 use sidestep_results::{Doubt, Recorder, dead_returns, single_ways};
 
 use super::simulation::Simulation;
 use crate::{
     routing::EcmpPaths,
-    system::{Mover, Setup, Transport},
+    system::{Setup, Steerer, Transport},
 };
 use sidestep_engine::RouteId;
 
@@ -67,10 +67,10 @@ fn ways(
             routes.dedup();
             Some(("path for all subflows", routes.len()))
         }
-        (None, Transport::Tcp, Mover::Policy(AgentKnobs { policy: PolicyName::Static, .. })) => None,
-        (None, Transport::Tcp, Mover::Policy(_)) => Some(("path", paths)),
-        (None, Transport::Tcp, Mover::Label(_)) => Some(("equal-cost path", forward.routes.len())),
-        (None, Transport::Tcp, Mover::None) if system.ecmp => Some(("equal-cost path", forward.routes.len())),
+        (None, Transport::Tcp, Steerer::Policy(AgentSettings { policy: PolicyName::Static, .. })) => None,
+        (None, Transport::Tcp, Steerer::Policy(_)) => Some(("path", paths)),
+        (None, Transport::Tcp, Steerer::Label(_)) => Some(("equal-cost path", forward.routes.len())),
+        (None, Transport::Tcp, Steerer::None) if system.ecmp => Some(("equal-cost path", forward.routes.len())),
         _ => None,
     }
 }

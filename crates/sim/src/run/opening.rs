@@ -8,7 +8,7 @@ use sidestep_policy::{
     self as policy,
     flow_hash::{FlowKey, Symmetry, hash},
 };
-use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentSettings, PolicyName};
 use sidestep_proto::mptcp::PathManager;
 use sidestep_scenario::{Flow, SystemSpec};
 
@@ -21,8 +21,8 @@ use super::{
 use crate::{
     routing::EcmpPaths,
     sr_paths::SrPath,
-    steering::{Asked, Chosen, Labelled},
-    system::{Mover, Setup, Transport},
+    steering::{Labelled, PathSelector, PendingConnection},
+    system::{Setup, Steerer, Transport},
 };
 use sidestep_engine::{FlowId, FlowSpec, Move, RouteId, Sizes, segments};
 
@@ -123,7 +123,7 @@ impl Simulation<'_> {
         let forward = self.routing.equal(topology, network, from, to, system.ecmp).map_err(no_route)?;
         let reverse = self.routing.equal(topology, network, to, from, system.ecmp).map_err(no_route)?;
         let (mut paths, mut back): (Arc<[SrPath]>, Arc<[SrPath]>) = Default::default();
-        if matches!(system.mover, Mover::Policy(_)) {
+        if matches!(system.mover, Steerer::Policy(_)) {
             paths = self.sr_paths.between(network, from, to);
             back = self.sr_paths.between(network, to, from);
         }
@@ -133,7 +133,7 @@ impl Simulation<'_> {
         let edges = system.edges.as_ref().and_then(|edges| edges.room(from, to));
         let mtu = edges.map_or(mtu, |room| mtu.min(room));
         // A connection that never moves needs room on its one path only.
-        let is_static = matches!(&system.mover, Mover::Policy(knobs) if knobs.policy == PolicyName::Static);
+        let is_static = matches!(&system.mover, Steerer::Policy(knobs) if knobs.policy == PolicyName::Static);
         let used = if is_static { 1 } else { usize::MAX };
         let both = paths.iter().take(used).chain(back.iter().take(used));
         let mss = self.mss(number, mtu, both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
@@ -167,9 +167,9 @@ impl Simulation<'_> {
             }
         };
         match &system.mover {
-            Mover::None => {}
-            Mover::Policy(knobs) => self.steer_by_policy(knobs, flow, (from, to), mss, (&paths, &back)),
-            Mover::Label(plb) => {
+            Steerer::None => {}
+            Steerer::Policy(knobs) => self.steer_by_policy(knobs, flow, (from, to), mss, (&paths, &back)),
+            Steerer::Label(plb) => {
                 let seed = self.hash_seed;
                 let data = Labelled { key: keys[0], seed, paths: forward };
                 let acks = Labelled { key: keys[0].reversed(), seed, paths: reverse };
@@ -287,7 +287,7 @@ impl Simulation<'_> {
     /// The client's program moves data, the server's moves ACKs. SYN-ACKs are drawn a path each.
     fn steer_by_policy(
         &mut self,
-        knobs: &AgentKnobs,
+        knobs: &AgentSettings,
         flow: FlowId,
         (from, to): (NodeId, NodeId),
         mss: u16,
@@ -305,19 +305,29 @@ impl Simulation<'_> {
     }
 
     /// What `node` draws SYN-ACKs from; `None` where there is nothing to choose from.
-    fn ask(&mut self, knobs: &AgentKnobs, (node, peer): (NodeId, NodeId), paths: &[SrPath]) -> Option<Asked> {
+    fn ask(
+        &mut self,
+        knobs: &AgentSettings,
+        (node, peer): (NodeId, NodeId),
+        paths: &[SrPath],
+    ) -> Option<PendingConnection> {
         let candidates = self.policy_paths(knobs, paths);
         let request = policy::Request::new(knobs, &candidates, self.shared(node, peer)).ok()?;
-        Some(Asked { node, peer, request, routes: paths.iter().map(|path| path.route).collect() })
+        Some(PendingConnection { node, peer, request, routes: paths.iter().map(|path| path.route).collect() })
     }
 
     /// What the program of `node` begins with; `None` where there is nothing to choose from.
-    fn choose(&mut self, knobs: &AgentKnobs, (node, peer): (NodeId, NodeId), paths: &[SrPath]) -> Option<Chosen> {
+    fn choose(
+        &mut self,
+        knobs: &AgentSettings,
+        (node, peer): (NodeId, NodeId),
+        paths: &[SrPath],
+    ) -> Option<PathSelector> {
         let random = self.world.steering.draw(node);
         let (now, candidates) = (self.world.now(), self.policy_paths(knobs, paths));
         let shared = self.shared(node, peer);
         let connection = policy::Connection::begin(knobs, &candidates, shared, now, random).ok()?;
         let routes = paths.iter().map(|path| path.route).collect();
-        Some(Chosen::new(node, connection, routes))
+        Some(PathSelector::new(node, connection, routes))
     }
 }

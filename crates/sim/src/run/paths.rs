@@ -5,10 +5,10 @@ use std::sync::Arc;
 use sidestep_control::{initial_weight, path_usage};
 use sidestep_net::NodeId;
 use sidestep_policy as policy;
-use sidestep_policy::AgentKnobs;
+use sidestep_policy::AgentSettings;
 
 use super::{flows::Planned, simulation::Simulation};
-use crate::{sr_paths::SrPath, system::Mover};
+use crate::{sr_paths::SrPath, system::Steerer};
 use sidestep_engine::FlowId;
 
 impl Simulation<'_> {
@@ -19,7 +19,7 @@ impl Simulation<'_> {
     }
 
     /// The paths as the agent gives them to the program.
-    pub(super) fn policy_paths(&self, knobs: &AgentKnobs, paths: &[SrPath]) -> Vec<policy::Path> {
+    pub(super) fn policy_paths(&self, knobs: &AgentSettings, paths: &[SrPath]) -> Vec<policy::Path> {
         let usage = |path: &SrPath| {
             let used = |arc: sidestep_net::ArcId| self.usage[arc.index()].1;
             path_usage(&self.scenario.topology, &path.arcs, used)
@@ -49,7 +49,7 @@ impl Simulation<'_> {
 
     fn adopt_paths_of(&mut self, flow: FlowId) -> Option<()> {
         let open = self.open.get(&flow)?;
-        let Mover::Policy(knobs) = open.system.mover.clone() else { return None };
+        let Steerer::Policy(knobs) = open.system.mover.clone() else { return None };
         self.world.steering.path_of(flow)?;
         let Planned { from, to, .. } = *self.planned.get(open.planned)?;
         let now = self.world.now();
@@ -64,7 +64,7 @@ impl Simulation<'_> {
         }
         if paths.is_empty() {
             // Without any path the agent lets go of the connection, which takes the default route.
-            self.world.steering.let_go(flow);
+            self.world.steering.detach(flow);
             self.route_again(flow);
         }
         let open = self.open.get_mut(&flow)?;

@@ -20,7 +20,7 @@ use sidestep_results::{
     ArcState, DoubtKind, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
 };
 use sidestep_scenario::{
-    Flow, Scenario, SystemSpec, TcpKnobs,
+    Flow, Scenario, SystemSpec, TcpSettings,
     conditions::{ArcCondition, Cause, Conditions},
 };
 
@@ -34,7 +34,7 @@ use crate::{
     routing::{EcmpPaths, Routing},
     sr_paths::{SrPath, SrPaths},
     steering::Steer,
-    system::{MakeBehaviour, Mover, Setup},
+    system::{MakeBehaviour, Setup, Steerer},
 };
 use sidestep_engine::{FlowId, Move, Network, Sizes, Stopped, World};
 
@@ -206,7 +206,7 @@ impl<'a> Simulation<'a> {
         simulation.at(Time::ZERO + scenario.warmup, Task::Warmup);
         simulation.at(Time::ZERO + scenario.sample, Task::Sample);
         simulation.at(Time::ZERO + USAGE_INTERVAL, Task::Usage);
-        if simulation.systems.iter().any(|system| matches!(system.mover, Mover::Policy(_))) {
+        if simulation.systems.iter().any(|system| matches!(system.mover, Steerer::Policy(_))) {
             let nodes = topology.nodes().iter().zip(0..).filter(|(node, _)| node.kind == NodeKind::Host);
             for node in nodes.map(|(_, index)| NodeId(index)) {
                 // Agents look as often as each other, but not at the same time.
@@ -330,7 +330,7 @@ impl<'a> Simulation<'a> {
                 self.write_copies()?;
                 self.at(now + self.scenario.sample, Task::Sample);
                 let traversals = self.world.network.traversals();
-                observer.runs(self.scenario.sample, traversals - self.reported);
+                observer.on_progress(self.scenario.sample, traversals - self.reported);
                 self.reported = traversals;
             }
         }
@@ -520,7 +520,7 @@ impl<'a> Simulation<'a> {
 
 /// The system of the whole run, and that of each flow of the scenario.
 fn systems(scenario: &Scenario, spec: &SystemSpec, shared: &Shared) -> Result<(Arc<Setup>, Vec<Arc<Setup>>), SimError> {
-    let setup = |spec: &SystemSpec, tcp: &TcpKnobs| {
+    let setup = |spec: &SystemSpec, tcp: &TcpSettings| {
         shared.registry.setup(&shared.catalogue, scenario, spec, tcp, &shared.lateness)
     };
     let whole_run = Arc::new(setup(spec, &scenario.tcp)?);

@@ -5,7 +5,7 @@ use sidestep_net::Time;
 use sidestep_policy::Round;
 use sidestep_proto::tcp::Signals;
 
-use super::{Accepting, By, Counts, Steer, read};
+use super::{Acceptor, By, Counts, Steer, read};
 use sidestep_engine::{End, Event, FlowId, Half, Move};
 
 impl Steer {
@@ -16,7 +16,7 @@ impl Steer {
         let By::Policy { data, acks } = &mut steered.by else { return Move::default() };
         let chosen = match (end.half, acks) {
             (Half::Sender, _) => data,
-            (Half::Receiver, Some(Accepting::Accepted(chosen))) => chosen,
+            (Half::Receiver, Some(Acceptor::Accepted(chosen))) => chosen,
             (Half::Receiver, _) => return Move::default(),
         };
         let random = self.random.get_mut(chosen.node.index()).map_or(0, Rng::next_u32);
@@ -82,7 +82,7 @@ impl Steer {
     /// The path of a flow's answers, by its index; `None` if the path changer does not move them.
     pub fn path_of_answers(&self, flow: FlowId) -> Option<usize> {
         match &self.flows.get(flow.0 as usize)?.as_ref()?.by {
-            By::Policy { acks: Some(Accepting::Accepted(chosen)), .. } => Some(chosen.connection.path()),
+            By::Policy { acks: Some(Acceptor::Accepted(chosen)), .. } => Some(chosen.connection.path()),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Protective Load Balancing, as Linux has it (`net/ipv4/tcp_plb.c`).
 
 use sidestep_net::{Span, Time};
-use sidestep_policy::PlbKnobs;
+use sidestep_policy::PlbSettings;
 
 /// The state of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -16,7 +16,7 @@ impl Plb {
     /// A round trip has ended; the counters are cumulative. Returns whether the connection gets a new label.
     pub fn handle_round(
         &mut self,
-        config: &PlbKnobs,
+        config: &PlbSettings,
         now: Time,
         delivered: u32,
         delivered_ce: u32,
@@ -43,7 +43,7 @@ impl Plb {
     }
 
     /// The retransmission timer fired; `random` is 32 uniform bits.
-    pub fn handle_timeout(&mut self, config: &PlbKnobs, now: Time, random: u32) {
+    pub fn handle_timeout(&mut self, config: &PlbSettings, now: Time, random: u32) {
         let pause = config.suspend_rto.as_nanos();
         let more = ((u128::from(pause) * u128::from(random)) >> 32) as u64;
         self.pause_until = now + Span::from_nanos(pause + more);
@@ -55,7 +55,7 @@ impl Plb {
 mod tests {
     use proptest::prelude::*;
     use sidestep_net::{Bytes, Ratio};
-    use sidestep_policy::{AgentKnobs, PolicyName};
+    use sidestep_policy::{AgentSettings, PolicyName};
     use sidestep_policy::{Connection, Path, Round};
 
     use super::*;
@@ -66,7 +66,7 @@ mod tests {
         let mut found = Vec::new();
         for (round, marks) in marks.iter().enumerate() {
             (delivered, delivered_ce) = (delivered + 10, delivered_ce + marks);
-            if plb.handle_round(&PlbKnobs::default(), Time::ZERO, delivered, delivered_ce, idle) {
+            if plb.handle_round(&PlbSettings::default(), Time::ZERO, delivered, delivered_ce, idle) {
                 found.push(round);
             }
         }
@@ -91,7 +91,7 @@ mod tests {
     fn after_a_timeout_it_stays_for_one_to_two_minutes() {
         for (random, seconds) in [(0, 60), (u32::MAX / 2, 89), (u32::MAX, 119)] {
             let mut plb = Plb::default();
-            plb.handle_timeout(&PlbKnobs::default(), Time::ZERO, random);
+            plb.handle_timeout(&PlbSettings::default(), Time::ZERO, random);
             assert_eq!(plb.pause_until.as_nanos() / 1_000_000_000, seconds);
             assert_eq!(labels(&mut plb, &[10; 40], false), [0; 0]);
         }
@@ -116,19 +116,19 @@ mod tests {
             pause in 0..1_u64 << 40,
             events in prop::collection::vec((0..40_u8, 0..1_u64 << 36, 0..20_u32, 0..20_u32, 0..2_u32, any::<u32>()), 400),
         ) {
-            let config = PlbKnobs {
+            let config = PlbSettings {
                 cong_thresh: Ratio::from_ppb(thresh * 62_500_000),
                 idle_rehash_rounds: rounds.0,
                 rehash_rounds: rounds.1,
                 suspend_rto: Span::from_nanos(pause),
             };
-            let knobs = AgentKnobs {
+            let knobs = AgentSettings {
                 policy: PolicyName::Plb,
                 ce_share: Ratio::from_ppb(thresh * 62_500_000),
                 plb_idle_rounds: rounds.0,
                 plb_rounds: rounds.1,
                 plb_pause: config.suspend_rto,
-                ..AgentKnobs::default()
+                ..AgentSettings::default()
             };
             let path = |id| Path { id, weight: 1, bdp: Bytes::new(10_000), rtt: Span::from_millis(1) };
             let paths: Vec<_> = (0..paths).map(path).collect();

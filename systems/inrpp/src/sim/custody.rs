@@ -18,7 +18,7 @@ use std::{
 use sidestep_net::{ArcId, Bytes, Rate, Ratio, Span, Time};
 use sidestep_proto::inrpp::CustodyMeasures;
 use sidestep_proto::inrpp::State;
-use sidestep_proto::inrpp::{AckProcessing, AfterTimeout, InrppKnobs, Notifications};
+use sidestep_proto::inrpp::{AckProcessing, AfterTimeout, InrppSettings, Notifications};
 use sidestep_scenario::{Flow, Scenario};
 
 /// What every cache of a run may ask of the others. A simulation runs in one thread; the atomic numbers only let its nodes
@@ -55,7 +55,7 @@ const RECENT: Span = Span::from_millis(500);
 impl Network {
     /// What the condition follows from; `None` where it says nothing: ACKs may get lost or take other routes than *slow down*s
     /// need, or hosts do not do as they are told.
-    pub(super) fn of(scenario: &Scenario, knobs: &InrppKnobs) -> Option<Arc<Network>> {
+    pub(super) fn of(scenario: &Scenario, knobs: &InrppSettings) -> Option<Arc<Network>> {
         let topology = &scenario.topology;
         let all = || (0..topology.arc_count() as u32).map(ArcId);
         let lossless = scenario.events.is_empty()

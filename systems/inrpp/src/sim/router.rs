@@ -6,7 +6,7 @@ use std::{
 };
 
 use sidestep_net::{ArcId, Bytes, Channel, LinkId, NodeId, QueueLimit, Span, Time, Topology};
-use sidestep_proto::inrpp::{InrppKnobs, Notifications, Preset};
+use sidestep_proto::inrpp::{InrppSettings, Notifications, Preset};
 use sidestep_proto::{
     inrpp::{
         self, AckFields, Egress, Grant, Handle, Interface, InterfaceError, Key, Loss, Meta, Nonce, Nonces, Notice,
@@ -52,7 +52,7 @@ impl RouterNode {
         topology: &Topology,
         node: NodeId,
         config: inrpp::Config,
-        knobs: &InrppKnobs,
+        knobs: &InrppSettings,
         borders: &BTreeSet<LinkId>,
         network: Option<&Arc<Network>>,
     ) -> Result<RouterNode, InterfaceError> {

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::SemperKnobs;
+use crate::SemperSettings;
 use sidestep_control::Planner;
 use sidestep_net::{ArcId, Channel, NodeId, Rate, Time, Topology, srv6};
 use sidestep_paths::PathSettings;
@@ -62,7 +62,7 @@ impl Edges {
     }
 
     /// What the edges do; with a table if they are `stateful`.
-    pub(super) fn behaviour(&self, knobs: SemperKnobs, stateful: bool) -> MakeBehaviour {
+    pub(super) fn behaviour(&self, knobs: SemperSettings, stateful: bool) -> MakeBehaviour {
         let edges = self.clone();
         MakeBehaviour(Arc::new(move |topology, node| {
             let hosts = hosts_of(topology, node);
@@ -160,7 +160,7 @@ struct Edge {
     down: BTreeSet<ArcId>,
     /// By other edge: index into `towards`; `None`: there is no path.
     known: BTreeMap<NodeId, Option<usize>>,
-    towards: Vec<Toward>,
+    towards: Vec<PeerEdge>,
     /// By the arc to a host, ascending: where that is; `None`: its packets are left alone.
     destinations: Vec<(ArcId, Option<Destination>)>,
     /// Of a stateful edge: by flow and by the arc from a host. Paths are named by their first arc.
@@ -169,7 +169,7 @@ struct Edge {
 
 /// The paths to another edge.
 #[derive(Debug)]
-struct Toward {
+struct PeerEdge {
     set: PathSet,
     paths: Vec<EdgePath>,
     /// A bit for each path that is not known to be dead.
@@ -185,7 +185,7 @@ struct Destination {
 }
 
 impl Edge {
-    fn new(edges: Edges, node: NodeId, hosts: Vec<ArcId>, knobs: SemperKnobs, stateful: bool) -> Edge {
+    fn new(edges: Edges, node: NodeId, hosts: Vec<ArcId>, knobs: SemperSettings, stateful: bool) -> Edge {
         let config = edge::Config { capacity: knobs.table as usize, idle: knobs.idle, ..edge::Config::default() };
         Edge {
             edges,
@@ -231,20 +231,20 @@ impl Edge {
     }
 
     /// The paths to another edge; `None` if there is none.
-    fn toward(&self, egress: NodeId) -> Option<Toward> {
+    fn toward(&self, egress: NodeId) -> Option<PeerEdge> {
         if egress == self.node || !self.edges.topology.is_router(egress) {
             return None;
         }
         let paths = self.edges.between(self.node, egress);
         let balanced = |path: &EdgePath| Balanced { id: path.id, weight: path.capacity.bits_per_sec().max(1) };
         let set = PathSet::new(self.mode, 0, 0, &paths.iter().map(balanced).collect::<Vec<_>>()).ok()?;
-        let mut toward = Toward { set, paths, live: ALL_LIVE };
+        let mut toward = PeerEdge { set, paths, live: ALL_LIVE };
         toward.look(&self.down);
         Some(toward)
     }
 }
 
-impl Toward {
+impl PeerEdge {
     /// Leaves out the paths that begin with an arc that is down.
     fn look(&mut self, down: &BTreeSet<ArcId>) {
         let dead = |path: &EdgePath| path.arcs.first().is_some_and(|arc| down.contains(arc));
@@ -261,7 +261,7 @@ impl Toward {
     }
 }
 
-impl Choices for Toward {
+impl Choices for PeerEdge {
     fn by_hash(&self, hash: u32) -> Option<u32> {
         self.name(self.set.choose_by_hash(self.live, hash))
     }

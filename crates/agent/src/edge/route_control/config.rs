@@ -12,7 +12,7 @@ use sidestep_net::{
     document::{Document, Item},
 };
 use sidestep_proto::irc::{Damping, FailBack, Stability, Targets};
-use sidestep_proto::irc::{IrcKnobs, IrcMode};
+use sidestep_proto::irc::{IrcMode, IrcSettings};
 
 use super::follow::{EgressSource, one_or_more};
 use crate::{
@@ -28,7 +28,7 @@ pub struct RouteControlConfig {
     pub route_control: RouteControlKnobs,
     /// How the controller decides: the keys are those of a scenario's `[irc]`.
     #[serde(default)]
-    pub control: IrcKnobs,
+    pub control: IrcSettings,
     /// The penalty of egresses that flap.
     #[serde(default)]
     pub damping: DampingKnobs,
@@ -174,7 +174,7 @@ pub const MAX_EGRESSES: usize = 15;
 /// Most targets.
 const MAX_TARGETS: usize = 32;
 /// Targets of others get no more probes than this in a second by each egress, whatever the file says.
-const MOST_RATE: f64 = 10.0;
+const MAX_RATE: f64 = 10.0;
 /// The names of the egresses are at most so long, in bytes.
 const MAX_NAME: usize = 63;
 
@@ -464,8 +464,8 @@ impl RouteControlConfig {
                     "only one's own reflector (`kind = \"stamp\"`) may be probed fast: remove `own`".into(),
                 );
             }
-            if !(target.rate > 0.0 && target.rate <= MOST_RATE) {
-                return at("rate", format!("rate must be above 0 and at most {MOST_RATE} probes a second"));
+            if !(target.rate > 0.0 && target.rate <= MAX_RATE) {
+                return at("rate", format!("rate must be above 0 and at most {MAX_RATE} probes a second"));
             }
             for (index, name) in target.by.iter().enumerate() {
                 if !self.egresses.iter().any(|egress| egress.name == *name) {

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Most interfaces of the site that are asked about.
-const MOST_INPUTS: usize = 8;
+const MAX_INPUTS: usize = 8;
 
 impl RouteControl {
     /// Asks the kernel whether packets leave as decided.
@@ -62,7 +62,7 @@ impl View<'_> {
         let inputs = policy.links.iter().filter(|(index, link)| {
             link.up && link.ethernet && link.vrf.is_none() && has_address(**index) && !is_egress(&link.name)
         });
-        let inputs: Vec<u32> = inputs.map(|(index, _)| *index).take(MOST_INPUTS).collect();
+        let inputs: Vec<u32> = inputs.map(|(index, _)| *index).take(MAX_INPUTS).collect();
         let mut watched = Vec::new();
         for led in led(&policy.rules, &routes, |rule: &RoutingRule| priorities.contains(&rule.priority)) {
             self.watch(&led, checker, &inputs, &addresses, &mut watched);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sidestep_linux::{monotonic_now, netlink::Family};
 use sidestep_net::{Rate, SettingError, Span, Time};
-use sidestep_proto::irc::IrcKnobs;
+use sidestep_proto::irc::IrcSettings;
 use sidestep_proto::irc::{Controller, Patience, Reason, Targets, Timeout};
 
 use super::{DecisionRecord, RouteControl, RouteControlConfig, unix_now};
@@ -45,11 +45,11 @@ impl RouteControlConfig {
     }
 
     /// How a family is decided: each of its targets is probed as often as if those of all families had turns.
-    pub fn control_in(&self, family: Family) -> IrcKnobs {
+    pub fn control_in(&self, family: Family) -> IrcSettings {
         let (all, ours) = (fewest(&self.targets().of).max(1), fewest(&self.targets_in(family).of).max(1));
         let each = self.control.probe_interval.as_nanos() * u64::from(all) / u64::from(ours);
         let interval = Span::from_nanos(each).min(self.control.measurement_period);
-        IrcKnobs { probe_interval: interval.max(self.control.probe_interval), ..self.control.clone() }
+        IrcSettings { probe_interval: interval.max(self.control.probe_interval), ..self.control.clone() }
     }
 
     /// By whose decisions a family goes that has no targets.

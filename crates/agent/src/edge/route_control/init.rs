@@ -28,7 +28,7 @@ const NETWORKD: [&str; 2] = ["/run/systemd/netif/leases", "/run/systemd/netif/li
 /// Where resolvconf has what each client of DHCP has told it, by interface and program.
 const RESOLVCONF: &str = "/run/resolvconf/interfaces";
 /// So many name servers of a provider are probed.
-const MOST_SERVERS: usize = 2;
+const MAX_SERVERS: usize = 2;
 
 /// Reads the default routes of all tables, the leases and the firewall, and writes a configuration of a route controller whose egresses
 /// follow the interfaces of these routes.
@@ -267,7 +267,7 @@ impl Machine {
             let servers = self.servers.get(&entry.interface.name).into_iter().flatten();
             let is_gateway = |server: &IpAddr| self.uplinks.iter().any(|one| one.route.hop.via == Some(*server));
             let usable = |server: &&IpAddr| of_family(server) && !server.is_loopback() && !is_gateway(server);
-            for server in servers.filter(usable).take(MOST_SERVERS) {
+            for server in servers.filter(usable).take(MAX_SERVERS) {
                 report.found.push(format!("{server} is a name server that came with the lease of {}", entry.name));
                 let _ = write!(text, "\n[[target]]\naddress = \"{server}\"\nby = [\"{}\"]\n", entry.name);
                 probed = true;

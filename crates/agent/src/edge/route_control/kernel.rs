@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Most routes of the main table within the destinations that are heeded.
-const MOST_INNER: usize = 1_024;
+const MAX_INNER: usize = 1_024;
 
 /// Numbers of tables, rules and marks.
 #[derive(Clone, Copy, Debug)]
@@ -243,8 +243,8 @@ impl RouteControl {
 
     /// Routes of the main table within the destinations, to which a table leaves their packets.
     fn thrown(&self, table: u32) -> Routes {
-        let all = self.inner.len() <= MOST_INNER;
-        let heeded = self.inner.iter().filter(|inner| all || inner.connected).take(MOST_INNER);
+        let all = self.inner.len() <= MAX_INNER;
+        let heeded = self.inner.iter().filter(|inner| all || inner.connected).take(MAX_INNER);
         let route = |inner: &InnerRoute| {
             let destination = inner.destination;
             ((table, destination), Route { table, destination, target: Target::Throw, mtu: None })
@@ -292,10 +292,10 @@ impl RouteControl {
     pub(super) async fn apply(&mut self) -> Result<(), AgentError> {
         let config = &self.options.config;
         let inner = self.netlink.inner_routes(&config.route_control.destinations).await?;
-        if inner.len() > MOST_INNER && self.inner.len() <= MOST_INNER {
+        if inner.len() > MAX_INNER && self.inner.len() <= MAX_INNER {
             tracing::warn!(
                 routes = inner.len(),
-                most = MOST_INNER,
+                most = MAX_INNER,
                 "the main table has too many routes within the destinations: only connected subnets are left alone"
             );
         }

@@ -17,7 +17,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 use super::{EgressConfig, ProbeKind, TargetConfig, kernel::Numbers, ways::Way};
 
 /// Most probes of one socket that are waited for.
-const MOST_WAITING: usize = 1_024;
+const MAX_WAITING: usize = 1_024;
 /// The port of UDP's echo service (RFC 862).
 const ECHO_PORT: u16 = 7;
 /// So many probes in a row that could not be sent are no accident.
@@ -116,7 +116,7 @@ impl Probing {
             Ok(sequence) => {
                 self.failures = 0;
                 self.waiting.push_back((sequence, now, probe));
-                if self.waiting.len() > MOST_WAITING {
+                if self.waiting.len() > MAX_WAITING {
                     self.waiting.pop_front();
                 }
                 Sent::Left

@@ -24,7 +24,7 @@ const WAITS: (Span, Span) = (Span::from_secs(5), Span::from_secs(60));
 /// Between two trials of an egress that was found guilty, at first and at most.
 const RETRIALS: (Span, Span) = (Span::from_secs(5), Span::from_secs(300));
 /// An egress whose witnesses have all fallen silent is released after so many trials.
-const MOST_SILENT: u32 = 6;
+const MAX_SILENT: u32 = 6;
 /// Far ends that are asked in a trial.
 pub(super) const WITNESSES: usize = 3;
 
@@ -118,7 +118,7 @@ impl Suspicion {
             return Some(false);
         }
         self.silent = if answered.is_empty() { self.silent + 1 } else { 0 };
-        if self.silent >= MOST_SILENT {
+        if self.silent >= MAX_SILENT {
             *self = Suspicion::default();
             return Some(true);
         }
@@ -212,7 +212,7 @@ mod tests {
     fn an_egress_whose_witnesses_have_died_is_released_after_a_while_and_traffic_that_is_answered_releases_at_once() {
         let mut suspicion = guilty();
         let mut judge = || suspicion.judge(at(100.0), &[finding(1, false, false)]);
-        for _ in 1..MOST_SILENT {
+        for _ in 1..MAX_SILENT {
             assert_eq!(judge(), None);
         }
         assert_eq!(judge(), Some(true));

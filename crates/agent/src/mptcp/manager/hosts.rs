@@ -20,7 +20,7 @@ pub(in crate::mptcp) struct HostView {
 }
 
 /// The most pairs of addresses without a route that are remembered.
-const MOST_UNROUTABLE: usize = 65_536;
+const MAX_UNROUTABLE: usize = 65_536;
 
 impl Manager {
     /// Takes the addresses that subflows may begin from; those beyond the most that have a number are not used.
@@ -82,7 +82,7 @@ impl Manager {
     /// Notes that no route leads from a subflow's address to its other end by the address's interface: the subflow was not asked
     /// for, and is not wanted until [routes change](Self::handle_routes).
     pub fn handle_no_route(&mut self, subflow: &NewSubflow) {
-        if self.host.unroutable.len() >= MOST_UNROUTABLE {
+        if self.host.unroutable.len() >= MAX_UNROUTABLE {
             self.host.unroutable.clear();
         }
         self.host.unroutable.insert((subflow.local.ip(), subflow.remote.ip()));

@@ -5,7 +5,7 @@ use std::path::Path;
 use maud::{Markup, PreEscaped, html};
 use sidestep_results::{World, document};
 
-use super::{Report, Told};
+use super::{Notified, Report};
 
 /// A picture larger than this stays on the part's own page, in bytes.
 const MAX_PICTURE: u64 = 4 << 20;
@@ -29,7 +29,7 @@ pub fn page(report: &Report, out: &Path) -> String {
     document("sidestep: the demonstration", &body)
 }
 
-fn section(number: usize, part: &Told, out: &Path) -> Markup {
+fn section(number: usize, part: &Notified, out: &Path) -> Markup {
     let plot = out.join(part.name).join("plot.svg");
     let plot =
         std::fs::metadata(&plot).is_ok_and(|file| file.len() <= MAX_PICTURE).then(|| std::fs::read_to_string(&plot));

@@ -10,7 +10,7 @@ use sidestep_api::HostIdentity;
 use sidestep_lab::plan::tail_address;
 use sidestep_linux::bpf::host::Pins;
 use sidestep_net::{Ratio, Span};
-use sidestep_policy::{AgentKnobs, Backoff};
+use sidestep_policy::{AgentSettings, Backoff};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -32,7 +32,7 @@ pub struct Agent {
 
 impl Agent {
     /// Starts the agent of `host` with these paths to `destination`.
-    pub fn start(lab: &Lab, host: &str, knobs: AgentKnobs, destination: &str, paths: Vec<StaticPath>) -> Agent {
+    pub fn start(lab: &Lab, host: &str, knobs: AgentSettings, destination: &str, paths: Vec<StaticPath>) -> Agent {
         Self::start_with(lab, host, knobs, destination, paths, None)
     }
 
@@ -40,7 +40,7 @@ impl Agent {
     pub fn start_with(
         lab: &Lab,
         host: &str,
-        knobs: AgentKnobs,
+        knobs: AgentSettings,
         destination: &str,
         paths: Vec<StaticPath>,
         pins: Option<Pins>,
@@ -52,7 +52,7 @@ impl Agent {
     pub fn start_as(
         lab: &Lab,
         host: &str,
-        knobs: AgentKnobs,
+        knobs: AgentSettings,
         destination: &str,
         paths: Vec<StaticPath>,
         adjust: impl FnOnce(&mut HostOptions),
@@ -67,7 +67,7 @@ impl Agent {
     pub fn try_start_as(
         lab: &Lab,
         host: &str,
-        knobs: AgentKnobs,
+        knobs: AgentSettings,
         destination: &str,
         paths: Vec<StaticPath>,
         adjust: impl FnOnce(&mut HostOptions),
@@ -103,13 +103,13 @@ impl Agent {
     }
 
     /// Has the agent work with these paths from now on.
-    pub fn reconfigure(&self, knobs: AgentKnobs, destination: &str, paths: Vec<StaticPath>) {
+    pub fn reconfigure(&self, knobs: AgentSettings, destination: &str, paths: Vec<StaticPath>) {
         let destinations = vec![StaticDestination { prefix: destination.parse().unwrap(), paths }];
         self.reconfigure.send(HostConfig { agent: knobs, destinations, ..HostConfig::default() }).unwrap();
     }
 
     /// Has the agent work with these paths from now on.
-    pub fn reconfigure_all(&self, knobs: AgentKnobs, destinations: Vec<StaticDestination>) {
+    pub fn reconfigure_all(&self, knobs: AgentSettings, destinations: Vec<StaticDestination>) {
         self.reconfigure.send(HostConfig { agent: knobs, destinations, ..HostConfig::default() }).unwrap();
     }
 
@@ -174,14 +174,14 @@ impl Agent {
 }
 
 /// Settings under which only timeouts move a connection, and the heaviest path is almost always drawn.
-pub fn knobs() -> AgentKnobs {
-    AgentKnobs {
+pub fn knobs() -> AgentSettings {
+    AgentSettings {
         gamma: 1e-5,
         ce_share: Ratio::from_ppb(1_000_000_000),
         retransmit_burst: 0,
         queue_rounds: 0,
         silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(1) },
-        ..AgentKnobs::default()
+        ..AgentSettings::default()
     }
 }
 

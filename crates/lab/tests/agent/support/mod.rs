@@ -27,7 +27,7 @@ use sidestep_net::{
 };
 use sidestep_paths::Igp;
 use sidestep_proto::link::LinkState;
-use sidestep_scenario::TcpKnobs;
+use sidestep_scenario::TcpSettings;
 
 pub use self::{
     agent::{Agent, TABLE_BASE, knobs, plain, segments, tail, via},
@@ -91,7 +91,7 @@ impl Lab {
         }
         srv6::assign_addresses(&mut topology);
         let plans = plan::plan(&topology, &Igp::new(&topology), Multipath::Single).unwrap();
-        let network = Network::build(&topology, plans, &TcpKnobs::default(), 1).unwrap();
+        let network = Network::build(&topology, plans, &TcpSettings::default(), 1).unwrap();
         Lab { topology, network, cgroup: TestGroup::new() }
     }
 

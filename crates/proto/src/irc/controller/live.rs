@@ -68,7 +68,7 @@ impl Controller {
             of.penalty.flap(now, damping);
         }
         if egress == self.active {
-            let to = self.refuge(now);
+            let to = self.fallback_egress(now);
             self.go(now, to.unwrap_or(egress), if to.is_some() { Reason::ForwardsNothing } else { Reason::AllDead });
         }
     }

@@ -4,10 +4,10 @@ use super::*;
 
 /// A primary and a backup with three targets, as a live edge has them.
 fn patient(seed: u64) -> Bench {
-    let knobs = IrcKnobs {
+    let knobs = IrcSettings {
         measurement_period: Span::from_millis(800),
         probe_interval: Span::from_millis(66),
-        ..IrcKnobs::default()
+        ..IrcSettings::default()
     };
     let mut bench = Bench::new(&knobs, &[Rate::ZERO; 2], seed);
     let targets = Targets { of: vec![vec![0, 1, 2]; 2], quorum: 2 };
@@ -133,7 +133,7 @@ fn an_egress_that_forwards_nothing_is_left_at_once_and_used_again_when_it_does()
     assert!(left.is_some_and(|one| (one.to, one.reason) == (1, Reason::ForwardsNothing)), "{left:?}");
     bench.run(60.0, |_, _| FINE);
     assert_eq!((bench.controller.active(), health(&bench, 0)), (1, Health::ForwardsNothing), "its probes are fine");
-    // Even if the other one dies it is no refuge.
+    // Even if the other one dies it is no fallback_egress.
     bench.run(70.0, |_, egress| if egress == 1 { DEAD } else { FINE });
     assert_eq!((bench.controller.active(), bench.last_reason()), (1, Some(Reason::AllDead)));
     bench.controller.handle_verdict(at(70.0), 0, true);

@@ -78,13 +78,13 @@ const SYN_AGAIN: Span = Span::from_millis(500);
 
 /// The bounds of a delayed ACK's time (`TCP_ATO_MIN`, `TCP_DELACK_MAX`). RFC 5681 §4.2 allows half a second; the
 /// sender's least timeout is 200 ms above its round trip, so that no ACK is later.
-const LEAST_WAIT: u64 = 40_000_000;
-const MOST_WAIT: u64 = 200_000_000;
+const MIN_WAIT: u64 = 40_000_000;
+const MAX_WAIT: u64 = 200_000_000;
 /// ACKs that tell of a gap at once (`TCP_FASTRETRANS_THRESH`: as many as start a recovery), those that may go as one,
 /// and how long these wait at most (`tcp_comp_sack_nr`, `tcp_comp_sack_delay_ns`): they cost both ends time, and say
 /// the same.
 const TOLD: u8 = 3;
-const MOST_COMPRESSED: u8 = 44;
+const MAX_COMPRESSED: u8 = 44;
 const COMPRESSION: u64 = 1_000_000;
 /// Blocks that each ACK is sure to have room for (`TCP_SACK_BLOCKS_EXPECTED`).
 const BLOCKS: usize = 2;
@@ -234,13 +234,13 @@ impl Acks {
             self.note_first(now, packet);
         }
         if self.wait == 0 {
-            self.wait = LEAST_WAIT;
+            self.wait = MIN_WAIT;
             return config.quick_acks;
         }
         // The wait follows the distances of segments, so that an ACK waits just until the next one
         // (`tcp_event_data_recv`).
-        if gap <= LEAST_WAIT / 2 {
-            self.wait = self.wait / 2 + LEAST_WAIT / 2;
+        if gap <= MIN_WAIT / 2 {
+            self.wait = self.wait / 2 + MIN_WAIT / 2;
         } else if gap < self.wait {
             self.wait = (self.wait / 2 + gap).min(self.timeout(config));
         } else if gap > self.timeout(config) {
@@ -269,9 +269,9 @@ impl Acks {
     /// How long an ACK is delayed (`tcp_send_delayed_ack`).
     #[inline]
     fn delay(&self, config: &Config) -> u64 {
-        let least = LEAST_WAIT.min(config.delayed_ack.as_nanos());
-        let bound = if self.round_trip > 0 { self.round_trip.max(least) } else { MOST_WAIT };
-        if self.wait > least { self.wait.min(bound).min(MOST_WAIT) } else { self.wait }
+        let least = MIN_WAIT.min(config.delayed_ack.as_nanos());
+        let bound = if self.round_trip > 0 { self.round_trip.max(least) } else { MAX_WAIT };
+        if self.wait > least { self.wait.min(bound).min(MAX_WAIT) } else { self.wait }
     }
 }
 
@@ -419,7 +419,7 @@ impl Receiver {
         if acks.missing != self.next {
             (acks.missing, acks.told) = (self.next, 0);
         }
-        if acks.told < TOLD || acks.compressed >= MOST_COMPRESSED {
+        if acks.told < TOLD || acks.compressed >= MAX_COMPRESSED {
             acks.told = acks.told.saturating_add(1);
             return true;
         }
@@ -451,7 +451,7 @@ impl Receiver {
             self.quick = if short { 0 } else { self.quick - 1 };
             // The last of them ends what was learnt, and the beginning, too (`tcp_dec_quickack_mode`).
             if self.quick == 0 && !short {
-                acks.wait = LEAST_WAIT;
+                acks.wait = MIN_WAIT;
             }
         }
         acks.now = false;
@@ -477,7 +477,7 @@ impl Receiver {
     /// The next ACKs go at once (`tcp_enter_quickack_mode`).
     fn go_quick(&mut self, acks: &mut Acks, count: u8) {
         self.quick = self.quick.max(count);
-        acks.wait = LEAST_WAIT;
+        acks.wait = MIN_WAIT;
     }
 
     /// Echoes marks until the sender answers (`__tcp_ecn_check_ce`, `tcp_ecn_accept_cwr`); DCTCP echoes each change.

@@ -61,7 +61,7 @@ pub(super) fn run(networks: &[Network], rules: &[(Sampling, u64)], watch: &dyn W
     // The largest take longest, and are begun first.
     let mut order: Vec<usize> = (0..networks.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(networks[*index].network.arcs().len()));
-    watch.begins("networks", order.len());
+    watch.on_start("networks", order.len());
     let work = |(): &mut (), step: usize| one(&networks[order[step]], order[step] as u64, rules, || 0.0);
     let done = in_parallel(order.len(), watch, || (), work);
     if watch.stopped() {

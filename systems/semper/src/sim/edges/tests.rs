@@ -16,7 +16,7 @@ struct Branch {
 type Taken = BTreeMap<u32, [BTreeSet<usize>; 2]>;
 
 impl Branch {
-    fn new(paths: u32, hops: u32, knobs: SemperKnobs, stateful: bool) -> Branch {
+    fn new(paths: u32, hops: u32, knobs: SemperSettings, stateful: bool) -> Branch {
         let topology =
             ParallelPaths { paths, hops, clients: 2, queue: QueueLimit::Packets(1_000), ..ParallelPaths::default() };
         let topology = topology.build().unwrap();
@@ -88,7 +88,7 @@ fn hash_of(number: u32) -> u32 {
 fn both_directions_of_every_connection_take_one_path_and_all_paths_are_used() {
     for mode in BalanceMode::ALL {
         for (stateful, hops) in [(false, 1), (false, 3), (true, 1), (true, 2)] {
-            let mut branch = Branch::new(8, hops, SemperKnobs { mode, ..SemperKnobs::default() }, stateful);
+            let mut branch = Branch::new(8, hops, SemperSettings { mode, ..SemperSettings::default() }, stateful);
             for number in 0..64 {
                 branch.open(["c1", "c2"][number as usize % 2], Some(20_000), hash_of(number));
             }
@@ -101,14 +101,14 @@ fn both_directions_of_every_connection_take_one_path_and_all_paths_are_used() {
 
 #[test]
 fn a_stateful_edge_gives_each_connection_of_a_host_a_path_of_its_own() {
-    let mut branch = Branch::new(6, 1, SemperKnobs::default(), true);
+    let mut branch = Branch::new(6, 1, SemperSettings::default(), true);
     for number in 0..12 {
         // All hashes alike: without a table all would share one path.
         branch.open(if number < 6 { "c1" } else { "c2" }, Some(20_000), 3);
     }
     let paths = one_path_each(&branch.run(1_000));
     assert_eq!(paths, [3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2]);
-    let mut branch = Branch::new(6, 1, SemperKnobs::default(), false);
+    let mut branch = Branch::new(6, 1, SemperSettings::default(), false);
     for _ in 0..12 {
         branch.open("c1", Some(20_000), 3);
     }
@@ -117,7 +117,7 @@ fn a_stateful_edge_gives_each_connection_of_a_host_a_path_of_its_own() {
 
 #[test]
 fn connections_that_find_no_room_in_the_table_take_the_path_of_their_hash() {
-    let mut branch = Branch::new(8, 1, SemperKnobs { table: 16, ..SemperKnobs::default() }, true);
+    let mut branch = Branch::new(8, 1, SemperSettings { table: 16, ..SemperSettings::default() }, true);
     for number in 0..64 {
         branch.open("c1", Some(20_000), 8 * number + 5);
     }
@@ -133,7 +133,7 @@ fn connections_that_find_no_room_in_the_table_take_the_path_of_their_hash() {
 fn an_aware_edge_leaves_a_dead_link_at_once_and_comes_back_and_a_blind_one_stays() {
     for stateful in [false, true] {
         for aware in [true, false] {
-            let knobs = SemperKnobs { aware, ..SemperKnobs::default() };
+            let knobs = SemperSettings { aware, ..SemperSettings::default() };
             let mut branch = Branch::new(4, 1, knobs, stateful);
             for number in 0..8 {
                 branch.open(["c1", "c2"][number as usize % 2], None, hash_of(number));

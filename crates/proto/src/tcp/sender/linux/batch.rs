@@ -9,10 +9,10 @@ use super::{
 };
 
 /// Fewest segments of a full batch (`tcp_min_tso_segs`).
-const LEAST_SEGMENTS: u32 = 2;
+const MIN_SEGMENTS: u32 = 2;
 /// Bytes of a segment, and most bytes of a batch (`sk_gso_max_size`).
 const SEGMENT: u32 = 1448;
-const MOST_BYTES: u64 = 65_536;
+const MAX_BYTES: u64 = 65_536;
 /// A hundredth of a segment's bytes in 1024 batches a second (`sk_pacing_shift`), times the nanoseconds of a second.
 const BATCH_BYTES: u64 = SEGMENT as u64 * 1_000_000_000 / 1024 / 100;
 /// A batch halves for each so many nanoseconds of the least round-trip time (`tcp_tso_rtt_log`).
@@ -39,7 +39,7 @@ impl Sender {
         // Two batches fit the window at least.
         let half = (linux.window.cwnd / 2).max(1);
         linux.batch = half.min(room).min(allowed).min(waiting);
-        if linux.batch > LEAST_SEGMENTS {
+        if linux.batch > MIN_SEGMENTS {
             linux.batch = linux.batch.min(self.full_batch(linux));
         }
         false
@@ -52,8 +52,8 @@ impl Sender {
         let Window { cwnd, ssthresh, .. } = linux.window;
         let percent = if cwnd < ssthresh / 2 { 200 } else { 120 };
         let paced = u64::from(cwnd.max(self.outstanding())) * percent * BATCH_BYTES / linux.rtt.srtt().max(1);
-        let near = MOST_BYTES.checked_shr((linux.rtt.least / HALVING) as u32).unwrap_or(0);
-        ((paced + near).min(MOST_BYTES) as u32 / SEGMENT).max(LEAST_SEGMENTS)
+        let near = MAX_BYTES.checked_shr((linux.rtt.least / HALVING) as u32).unwrap_or(0);
+        ((paced + near).min(MAX_BYTES) as u32 / SEGMENT).max(MIN_SEGMENTS)
     }
 
     /// Whether less than a full batch waits for the next ACK.
