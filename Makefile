@@ -7,7 +7,7 @@ SIDESTEP := target/release/sidestep
 # What is packed, booted and walked through: what `make build` makes, or a program that is built.
 BUILT := $(if $(SIDESTEP_PROGRAM),deps,build)
 
-.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 measure docs deb test-deb clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 measure docs deb test-deb package clean
 
 all: build
 
@@ -96,6 +96,12 @@ measure: $(BUILT) ## Make a measurement again and record it in measurements/: ma
 
 docs: ## Build the site of the documents and the measurements, target/site
 	@scripts/docs
+
+# What a stranger's program may build on; the systems' crates have their core and their half of the simulator.
+LIBRARIES := net formats paths policy proto control maxflow engine scenario results sim tcp prr plb pathchanger mptcp semper route-control rcp inrpp
+
+package: deps ## Pack the library crates into target/package, and build what was packed
+	$(CARGO) package --exclude-lockfile $(addprefix -p sidestep-,$(LIBRARIES))
 
 clean: ## Remove what was built, results, and what killed labs have left
 	-@[ ! -x $(SIDESTEP) ] || $(SUDO) $(SIDESTEP) lab clean

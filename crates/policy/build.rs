@@ -1,7 +1,7 @@
 //! Compiles the policy header natively.
 
 fn main() {
-    let include = "../../bpf/include";
+    let include = "include";
     cc::Build::new()
         .file("src/native.c")
         .file("src/flow_key.c")

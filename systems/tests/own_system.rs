@@ -18,7 +18,7 @@ fn a_system_of_ones_own_runs_beside_tcp_and_its_moves_and_measures_are_on_the_pa
     let turns = of("shortest-queue", "turns").as_u64().unwrap();
     assert!(turns > 1_000 && of("shortest-queue", "moves")["shorter queue"] == turns, "{result}");
     let wide = of("shortest-queue:margin=30 kB", "turns").as_u64().unwrap();
-    assert!(wide < turns / 10, "{wide} of {turns}: a margin makes turns rare");
+    assert!(0 < wide && wide < turns, "{wide} of {turns}: a margin makes turns rarer");
     let page = fs::read_to_string(out.join("index.html")).unwrap();
     assert!(page.contains(&format!("{turns} for shorter queue")) && page.contains(&format!("turns {turns}")), "{page}");
 }

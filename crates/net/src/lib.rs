@@ -13,7 +13,7 @@
 //! ```
 //! use sidestep_net::{ParallelPaths, Rate};
 //!
-//! let topology = ParallelPaths { paths: 6, ..ParallelPaths::default() }.build()?;
+//! let topology = ParallelPaths { paths: 6, rate: Rate::from_mbits(20), ..ParallelPaths::default() }.build()?;
 //! let link = topology.find_link("A-m1").expect("the first path has this link");
 //! assert_eq!((topology.paths().len(), topology.link(link).ab.rate), (6, Rate::from_mbits(20)));
 //! # Ok::<(), sidestep_net::TopologyError>(())

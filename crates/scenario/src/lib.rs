@@ -316,12 +316,6 @@ pub enum Place {
 }
 
 impl Scenario {
-    /// The systems that the scenario names: those of the run, and those of single flows.
-    pub fn specs(&self) -> impl Iterator<Item = &SystemSpec> {
-        let of_flows = self.flows.iter().filter_map(|flow| flow.transport()?.system.as_ref());
-        self.systems.iter().chain(of_flows)
-    }
-
     /// Reads a scenario file; `default_name` (the file's stem) names it if it does not name itself.
     pub fn parse(text: &str, default_name: &str) -> Result<Scenario, ParseError> {
         Self::parse_with_files(text, default_name, &document::Unread)

@@ -127,8 +127,9 @@ impl Catalogue {
         self.find(&spec.name)?.check(&scenario.tables, spec)
     }
 
-    /// Checks all systems and tables of a scenario, and fills the tables in: every setting that they leave out has its default.
-    pub fn resolve(&self, scenario: &mut Scenario) -> Result<(), SystemError> {
+    /// Checks the tables of a scenario, these systems, and those of its flows, and fills the tables in: every setting that they
+    /// leave out has its default.
+    pub fn resolve(&self, scenario: &mut Scenario, systems: &[SystemSpec]) -> Result<(), SystemError> {
         let tables = std::mem::take(&mut scenario.tables);
         for (key, table) in tables {
             let Some(settings) = self.table(&key) else {
@@ -136,7 +137,8 @@ impl Catalogue {
             };
             scenario.tables.insert(key, (settings.fill)(&table)?);
         }
-        let specs: Vec<SystemSpec> = scenario.specs().cloned().collect();
+        let of_flows = scenario.flows.iter().filter_map(|flow| flow.transport()?.system.as_ref());
+        let specs: Vec<SystemSpec> = systems.iter().chain(of_flows).cloned().collect();
         for spec in &specs {
             let info = self.find(&spec.name)?;
             if let Some(settings) = info.settings
@@ -168,7 +170,8 @@ impl Catalogue {
             let item = document.tables(document.root(), "flow")?.get(number).unwrap_or(document.root());
             self.check(scenario, spec).map_err(|error| document.error_at(item, "system", error))?;
         }
-        self.resolve(scenario).map_err(|error| document.error_at(document.root(), "systems", error))
+        let systems = scenario.systems.clone();
+        self.resolve(scenario, &systems).map_err(|error| document.error_at(document.root(), "systems", error))
     }
 
     /// The table of systems as Markdown.

@@ -250,7 +250,7 @@ pub fn resume(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResul
 
 fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Result<(RunResult, bool), SimError> {
     let mut resolved = options.clone();
-    options.registry.catalogue().resolve(&mut resolved.scenario).map_err(SimError::UnknownSystem)?;
+    options.registry.catalogue().resolve(&mut resolved.scenario, &options.systems).map_err(SimError::UnknownSystem)?;
     let options = &resolved;
     let scenario = &options.scenario;
     let shared = Shared::new(options);
