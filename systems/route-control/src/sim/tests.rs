@@ -42,7 +42,11 @@ fn lost_between(scenario: ScenarioBuilder, link: &str, from: &str, to: &str) -> 
 
 fn results(scenario: &Scenario, systems: &[&str]) -> Result<RunResult, SimError> {
     let systems = systems.iter().map(|system| system.parse().unwrap()).collect();
-    run(&RunOptions::once(Registry::new().with(RouteControl), scenario.clone(), systems), &()).map(|(result, _)| result)
+    run(
+        &RunOptions::once(Registry::new().with(sidestep_tcp::sim::Tcp).with(RouteControl), scenario.clone(), systems),
+        &(),
+    )
+    .map(|(result, _)| result)
 }
 
 fn of<'r>(result: &'r RunResult, system: &str) -> &'r SystemResult {
