@@ -127,8 +127,8 @@ impl Catalogue {
         self.find(&spec.name)?.check(&scenario.tables, spec)
     }
 
-    /// Checks the tables of a scenario, these systems, and those of its flows, and fills the tables in: every setting that they
-    /// leave out has its default.
+    /// Checks the tables of a scenario and fills them in: every setting that they leave out has its default, also in the tables
+    /// of these systems and of those that its flows name. What a system has as parameters [`check`](Self::check) checks.
     pub fn resolve(&self, scenario: &mut Scenario, systems: &[SystemSpec]) -> Result<(), SystemError> {
         let tables = std::mem::take(&mut scenario.tables);
         for (key, table) in tables {
@@ -146,7 +146,6 @@ impl Catalogue {
             {
                 scenario.tables.insert(settings.key.into(), (settings.fill)(&Table::new())?);
             }
-            info.check(&scenario.tables, spec)?;
         }
         Ok(())
     }
