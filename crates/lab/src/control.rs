@@ -1,5 +1,6 @@
 //! Route control in the lab: which edges have a controller, its configuration, and what it says of its moves.
 
+use sidestep_route_control::IrcSettings;
 use std::{
     collections::BTreeSet,
     fmt::Write,
@@ -10,7 +11,6 @@ use ipnet::Ipv6Net;
 use sidestep_agent::route_control_status;
 use sidestep_net::{ArcId, NodeId, Rate, Span, Time, Topology, srv6};
 use sidestep_paths::Igp;
-use sidestep_proto::irc::IrcSettings;
 use sidestep_results::Recorder;
 use sidestep_scenario::{Flow, Scenario};
 
@@ -196,7 +196,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use sidestep_agent::RouteControlConfig;
-    use sidestep_proto::irc::IrcMode;
+    use sidestep_route_control::IrcMode;
 
     use super::*;
     use crate::plan::plan;

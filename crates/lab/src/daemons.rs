@@ -3,6 +3,7 @@
 //! A system says which [roles](Role) there are. A role knows on which nodes it runs and by which command. Readiness,
 //! logs and failures are handled alike for all roles.
 
+use sidestep_route_control::IrcSettings;
 use std::{
     path::{Path, PathBuf},
     process::Command,
@@ -11,7 +12,6 @@ use std::{
 use sidestep_linux::cgroup::Cgroup;
 use sidestep_net::{NodeId, Topology};
 use sidestep_policy::AgentSettings;
-use sidestep_proto::irc::IrcSettings;
 use sidestep_semper::SemperSettings;
 
 use crate::{

@@ -127,7 +127,7 @@ mod tests {
                 "[[event]]\nat = \"100 s\"\nlink = \"P-D\"\naction = \"blackhole\"\ndirection = \"{direction}\"\n"
             );
             let scenario = Scenario::parse(&format!("{text}{event}"), "test").unwrap();
-            let sites = controlled(&scenario, &sidestep_proto::irc::IrcSettings::default()).unwrap();
+            let sites = controlled(&scenario, &sidestep_route_control::IrcSettings::default()).unwrap();
             of(&scenario, &"irc".parse().unwrap(), &sites, 3)
         };
         let both = dead("both");

@@ -1,5 +1,5 @@
-//! Protocol cores without I/O: [`tcp`], [`mptcp`], [`rcp`], [`inrpp`], the table of a stateful [`edge`], the route controller
-//! [`irc`], the formats of probes ([`echo`], [`stamp`]) with a reflector, [`rounds`] of probes, and the [`link`] that carries packets.
+//! Protocol cores without I/O that systems share: [`tcp`], [`mptcp`], the formats of probes ([`echo`], [`stamp`]) with a reflector,
+//! [`rounds`] of probes, and the [`link`] that carries packets. A system's own core is in its folder of `systems/`.
 //!
 //! The caller passes the time and the event, and the core answers what to do. The simulator drives the cores with
 //! virtual time; the lab drives [`link`] with the machine's clock. The methods of a connection are of four kinds:
@@ -51,13 +51,9 @@
 //! ```
 
 pub mod echo;
-pub mod edge;
-pub mod inrpp;
-pub mod irc;
 pub mod link;
 pub mod mptcp;
 pub mod packet;
-pub mod rcp;
 pub mod rounds;
 pub mod stamp;
 pub mod tcp;

@@ -9,7 +9,7 @@ mod clock;
 mod congestion;
 mod counters;
 mod receiver;
-pub(crate) mod rtt;
+pub mod rtt;
 mod scoreboard;
 mod sender;
 mod signals;

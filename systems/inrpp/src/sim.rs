@@ -5,12 +5,11 @@ mod custody;
 mod host;
 mod router;
 
+use crate::{AckFields, Credit, InrppSettings, Nonce, Nonces, Notice, Notification, Notifications, Preset};
 use std::{collections::BTreeSet, sync::Arc};
 
 use sidestep_net::{ArcId, LinkId, Span, Topology, pattern};
-use sidestep_proto::inrpp::{Credit, InrppSettings, Notifications, Preset};
 use sidestep_proto::{
-    inrpp::{self, AckFields, Nonce, Nonces, Notice, Notification},
     packet::Packet,
     tcp::{self, Algorithm},
 };
@@ -48,7 +47,7 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
     if knobs.preset == Preset::Ns3 {
         knobs.credit = Credit::RoundRobin;
     }
-    let config = inrpp::Config {
+    let config = crate::Config {
         probe_interval: knobs.probe_interval,
         decision_interval: knobs.decision_interval,
         alpha: knobs.alpha,

@@ -3,9 +3,12 @@
 #[cfg(feature = "sim")]
 pub mod sim;
 
+#[cfg(feature = "scenario")]
 use sidestep_proto::mptcp::MptcpSettings;
+#[cfg(feature = "scenario")]
 use sidestep_scenario::SystemInfo;
 
 /// MPTCP.
+#[cfg(feature = "scenario")]
 pub const MPTCP: SystemInfo =
     SystemInfo::with_settings::<MptcpSettings>("mptcp", "MPTCP, each subflow hashed onto an equal-cost path", "mptcp");

@@ -1,17 +1,16 @@
 //! The Rate Control Protocol: every node lets senders know the rate that flows may have on its links.
 
+use crate::{RcpSettings, Receiver, Router, Sender};
 use std::sync::Arc;
 
 use sidestep_net::{ArcId, Channel, NodeId, Span, Time, Topology};
 use sidestep_proto::{
     link::LinkState,
     packet::{Kind, Packet},
-    rcp::{self, Receiver, Router, Sender},
     tcp::{self, Algorithm},
 };
 
 use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments, Sizes};
-use sidestep_proto::rcp::RcpSettings;
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
     SimError,
@@ -37,7 +36,7 @@ impl System for Rcp {
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
     let knobs: RcpSettings = context.settings()?;
-    let config = rcp::Config {
+    let config = crate::Config {
         alpha: knobs.alpha,
         beta: knobs.beta,
         gamma: knobs.gamma,
@@ -156,13 +155,13 @@ impl Endpoint for Ends {
 /// The rates of a node's links.
 #[derive(Debug)]
 struct Rates {
-    config: rcp::Config,
+    config: crate::Config,
     /// By the arcs that leave the node, ascending.
     routers: Vec<(ArcId, Router)>,
 }
 
 impl Rates {
-    fn new(topology: &Topology, node: NodeId, config: rcp::Config) -> Rates {
+    fn new(topology: &Topology, node: NodeId, config: crate::Config) -> Rates {
         let router = |arc: &ArcId| (*arc, Router::new(&config, topology.channel(*arc).rate));
         let mut routers: Vec<_> = topology.outgoing(node).iter().map(router).collect();
         routers.sort_unstable_by_key(|(arc, _)| *arc);

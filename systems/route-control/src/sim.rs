@@ -5,6 +5,7 @@
 //! its hosts send takes the egress in use. Answers come as the IGP has them, by whatever egress. Edges of hosts answer
 //! probes, over the IGP's path back.
 
+use crate::{Controller, IrcMode, IrcSettings, Probe, Sample, Timeout};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -14,9 +15,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use sidestep_net::{ArcId, Bytes, Channel, NodeId, Rate, Span, Time, Topology};
 use sidestep_paths::Igp;
-use sidestep_proto::irc::{IrcMode, IrcSettings};
 use sidestep_proto::{
-    irc::{Controller, Probe, Sample, Timeout},
     link::LinkState,
     packet::{Flags, Kind, Packet},
 };

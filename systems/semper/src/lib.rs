@@ -4,12 +4,15 @@
 pub mod sim;
 
 mod settings;
+pub mod table;
 
+#[cfg(feature = "scenario")]
 use sidestep_scenario::SystemInfo;
 
 pub use settings::SemperSettings;
 
 /// SEMPER.
+#[cfg(feature = "scenario")]
 pub const SEMPER: SystemInfo = SystemInfo::with_settings::<SemperSettings>(
     "semper",
     "MPTCP subflows hashed onto paths by a stateless edge router",
@@ -17,6 +20,7 @@ pub const SEMPER: SystemInfo = SystemInfo::with_settings::<SemperSettings>(
 );
 
 /// SEMPER's reference, whose edges remember.
+#[cfg(feature = "scenario")]
 pub const SEMPER_STATEFUL: SystemInfo = SystemInfo::with_settings::<SemperSettings>(
     "semper-stateful",
     "`semper` with a table of subflows at the edge",

@@ -24,6 +24,7 @@ mod telling;
 mod trial;
 mod ways;
 
+use sidestep_route_control::IrcMode;
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher, RandomState},
@@ -42,7 +43,6 @@ use sidestep_linux::{
     netlink::{Family, InnerRoute, Interface, Netlink, RoutingChange},
 };
 use sidestep_net::Time;
-use sidestep_proto::irc::IrcMode;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinError, time::Instant};
 
 pub use self::{

@@ -1,10 +1,10 @@
 //! Intelligent route control: `sidestep edge route-control` on each controlled edge, and `sidestep reflector` on the edge that its hosts
 //! send to.
 
+use sidestep_route_control::{IrcMode, IrcSettings};
 use std::collections::BTreeSet;
 
 use sidestep_net::NodeId;
-use sidestep_proto::irc::{IrcMode, IrcSettings};
 use sidestep_results::{Doubt, DoubtKind};
 
 use super::{Run, System};

@@ -6,7 +6,7 @@ use super::Config;
 
 /// Smoothed round-trip time and its variation, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RoundTrip {
+pub struct RoundTrip {
     srtt: u64,
     rttvar: u64,
     rto: u64,
@@ -14,7 +14,7 @@ pub(crate) struct RoundTrip {
 
 impl RoundTrip {
     /// An estimate without samples.
-    pub(crate) fn new(config: &Config) -> Self {
+    pub fn new(config: &Config) -> Self {
         RoundTrip { srtt: 0, rttvar: 0, rto: config.initial_rto.as_nanos() }
     }
 
@@ -24,7 +24,7 @@ impl RoundTrip {
     /// RFC 6298, section 2: the time moves by an eighth of a new sample (rule 2.3, α), its variation by a quarter (β).
     /// Four variations (K) leave few ACKs that come after the timeout.
     #[inline]
-    pub(crate) fn sample(&mut self, config: &Config, rtt: u64) {
+    pub fn sample(&mut self, config: &Config, rtt: u64) {
         if self.srtt == 0 {
             self.srtt = rtt.max(1);
             self.rttvar = rtt / 2;
@@ -39,19 +39,19 @@ impl RoundTrip {
 
     /// Takes what another estimator has, in nanoseconds.
     #[inline]
-    pub(crate) fn adopt(&mut self, srtt: u64, rto: u64) {
+    pub fn adopt(&mut self, srtt: u64, rto: u64) {
         (self.srtt, self.rto) = (srtt.max(1), rto);
     }
 
     /// The timeout until the first sample (RFC 6298, section 2, rule 2.1: a second, if nothing better is known).
-    pub(crate) fn set_rto(&mut self, rto: Span) {
+    pub fn set_rto(&mut self, rto: Span) {
         self.rto = rto.as_nanos();
     }
 
     /// The timeout after `backoff` timeouts in a row: it doubles with each (RFC 6298, section 5, rule 5.5), as a path
     /// that is full empties only if all send less. The shift is bounded.
     #[inline]
-    pub(crate) fn timeout(&self, config: &Config, backoff: u8) -> u64 {
+    pub fn timeout(&self, config: &Config, backoff: u8) -> u64 {
         if backoff == 0 {
             return self.rto;
         }
@@ -59,18 +59,19 @@ impl RoundTrip {
     }
 
     /// The timeout before back-off.
-    pub(crate) fn rto(&self) -> Span {
+    pub fn rto(&self) -> Span {
         Span::from_nanos(self.rto)
     }
 
     /// The smoothed round-trip time; `None` before the first sample.
     #[inline]
-    pub(crate) fn smoothed(&self) -> Option<Span> {
+    pub fn smoothed(&self) -> Option<Span> {
         (self.srtt > 0).then(|| Span::from_nanos(self.srtt))
     }
 
+    /// The smoothed round-trip time, in nanoseconds.
     #[inline]
-    pub(crate) fn srtt_nanos(&self) -> u64 {
+    pub fn srtt_nanos(&self) -> u64 {
         self.srtt
     }
 }

@@ -16,18 +16,27 @@ pub struct Acked {
 /// The events of a connection, for drivers and path controls that react to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signals {
-    pub(crate) bits: u8,
+    /// The events as bits, the constants of this type; other transports set them as well.
+    pub bits: u8,
 }
 
 impl Signals {
-    pub(crate) const ROUND: u8 = 1;
-    pub(crate) const TIMEOUT: u8 = 2;
-    pub(crate) const SYN_TIMEOUT: u8 = 4;
-    pub(crate) const RECOVERY: u8 = 8;
-    pub(crate) const FINISHED: u8 = 16;
-    pub(crate) const REDUCED: u8 = 32;
-    pub(crate) const ESTABLISHED: u8 = 64;
-    pub(crate) const PROBE: u8 = 128;
+    /// A round trip has ended.
+    pub const ROUND: u8 = 1;
+    /// The retransmission timer fired.
+    pub const TIMEOUT: u8 = 2;
+    /// The SYN was sent again.
+    pub const SYN_TIMEOUT: u8 = 4;
+    /// A loss was found, and the window reduced.
+    pub const RECOVERY: u8 = 8;
+    /// The last segment was acknowledged, or the connection given up.
+    pub const FINISHED: u8 = 16;
+    /// The window was reduced for a mark.
+    pub const REDUCED: u8 = 32;
+    /// The SYN was answered.
+    pub const ESTABLISHED: u8 = 64;
+    /// A tail loss probe was sent (RFC 8985, section 7).
+    pub const PROBE: u8 = 128;
 
     /// Whether there is any event.
     #[inline]

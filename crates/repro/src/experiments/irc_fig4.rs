@@ -1,8 +1,8 @@
 //! Intelligent route control, Figure 4: windows and throughput around a switch up, and around two switches down.
 
 use sidestep_net::{Rate, Span};
-use sidestep_proto::irc::analysis::fill_time;
 use sidestep_results::{World, measures};
+use sidestep_route_control::analysis::fill_time;
 use sidestep_scenario::builder::{blackhole, up};
 
 use super::{

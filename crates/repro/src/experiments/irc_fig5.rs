@@ -1,7 +1,7 @@
 //! Intelligent route control, Figures 5 and 6: what control gains with closed-loop users.
 
-use sidestep_proto::irc::analysis::{self, Rates, Times, time_to_backup, time_to_primary};
 use sidestep_results::{RunResult, World, measures};
+use sidestep_route_control::analysis::{self, Rates, Times, time_to_backup, time_to_primary};
 use sidestep_scenario::builder::{ScenarioBuilder, blackhole, closed_loop, impairment, part, up};
 
 use super::{

@@ -1,5 +1,8 @@
 //! The resolved copy is the scenario, and no text makes the parsers panic.
 
+use sidestep_inrpp::{AfterTimeout, Credit, InrppSettings, Notifications, Preset, Threshold};
+use sidestep_rcp::RcpSettings;
+use sidestep_route_control::IrcSettings;
 use std::collections::BTreeMap;
 
 use proptest::{
@@ -16,12 +19,7 @@ use sidestep_net::{
 };
 use sidestep_paths::PathSettings;
 use sidestep_policy::{AgentSettings, Backoff, OnDead, PlbSettings, PolicyName, RewardName, WeightsName};
-use sidestep_proto::{
-    inrpp::{AfterTimeout, Credit, InrppSettings, Notifications, Preset, Threshold},
-    irc::IrcSettings,
-    mptcp::{MptcpSettings, Scheduler, SourcePorts},
-    rcp::RcpSettings,
-};
+use sidestep_proto::mptcp::{MptcpSettings, Scheduler, SourcePorts};
 use sidestep_scenario::{
     BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, Periods, RoutingSettings, Scenario,
     SystemSpec, TcpSettings, Transport,

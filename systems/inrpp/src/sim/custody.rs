@@ -15,10 +15,8 @@ use std::{
     },
 };
 
+use crate::{AckProcessing, AfterTimeout, CustodyMeasures, InrppSettings, Notifications, State};
 use sidestep_net::{ArcId, Bytes, Rate, Ratio, Span, Time};
-use sidestep_proto::inrpp::CustodyMeasures;
-use sidestep_proto::inrpp::State;
-use sidestep_proto::inrpp::{AckProcessing, AfterTimeout, InrppSettings, Notifications};
 use sidestep_scenario::{Flow, Scenario};
 
 /// What every cache of a run may ask of the others. A simulation runs in one thread; the atomic numbers only let its nodes

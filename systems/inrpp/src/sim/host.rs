@@ -1,5 +1,6 @@
 //! The hosts: both ends of a flow, and the links that a host's flows share.
 
+use crate::{AckFields, AfterTimeout, Nonces, Notice, Notification, Sender};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -9,9 +10,7 @@ use std::{
 };
 
 use sidestep_net::{ArcId, Bytes, Channel, Rate, Span, Time, Topology};
-use sidestep_proto::inrpp::AfterTimeout;
 use sidestep_proto::{
-    inrpp::{AckFields, Nonces, Notice, Notification, Sender},
     link::LinkState,
     packet::{Flags, Kind, Packet},
     tcp::{self, Receiver},

@@ -1,17 +1,16 @@
 //! A router: the core, the links and neighbours of its node, and the packets by which neighbours ask each other.
 
+use crate::{
+    AckFields, Egress, Grant, Handle, InrppSettings, Interface, InterfaceError, Key, Loss, Meta, Nonce, Nonces, Notice,
+    Notification, Notifications, Port, Preset, Probe, Router, RouterId, Way,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use sidestep_net::{ArcId, Bytes, Channel, LinkId, NodeId, QueueLimit, Span, Time, Topology};
-use sidestep_proto::inrpp::{InrppSettings, Notifications, Preset};
 use sidestep_proto::{
-    inrpp::{
-        self, AckFields, Egress, Grant, Handle, Interface, InterfaceError, Key, Loss, Meta, Nonce, Nonces, Notice,
-        Notification, Port, Probe, Router, RouterId, Way,
-    },
     link::LinkState,
     packet::{Flags, Kind, Packet},
 };
@@ -51,7 +50,7 @@ impl RouterNode {
     pub(super) fn new(
         topology: &Topology,
         node: NodeId,
-        config: inrpp::Config,
+        config: crate::Config,
         knobs: &InrppSettings,
         borders: &BTreeSet<LinkId>,
         network: Option<&Arc<Network>>,
@@ -178,9 +177,9 @@ impl Behaviour for RouterNode {
             _ if is_data && !is_own => {
                 let (router, mut out) = self.with(node);
                 match router.handle_other_data(now, to, Handle(leaving.packet.index()), leaving.len, &mut out) {
-                    inrpp::Fate::Forward | inrpp::Fate::Detour(_) => Fate::Forward,
-                    inrpp::Fate::Hold => Fate::Hold,
-                    inrpp::Fate::Drop => Fate::Drop("TCP's part of the cache full"),
+                    crate::Fate::Forward | crate::Fate::Detour(_) => Fate::Forward,
+                    crate::Fate::Hold => Fate::Hold,
+                    crate::Fate::Drop => Fate::Drop("TCP's part of the cache full"),
                 }
             }
             _ if !is_own => Fate::Forward,
@@ -194,15 +193,15 @@ impl Behaviour for RouterNode {
                 let (router, mut out) = self.with(node);
                 let fate = router.handle_data(now, to, Handle(leaving.packet.index()), &meta, &mut out);
                 let said = match fate {
-                    inrpp::Fate::Forward | inrpp::Fate::Detour(_) => router.say_on_data(to, meta.flow),
-                    inrpp::Fate::Hold | inrpp::Fate::Drop => None,
+                    crate::Fate::Forward | crate::Fate::Detour(_) => router.say_on_data(to, meta.flow),
+                    crate::Fate::Hold | crate::Fate::Drop => None,
                 };
                 out.say(leaving.packet, said);
                 let fate = match fate {
-                    inrpp::Fate::Forward => Fate::Forward,
-                    inrpp::Fate::Hold => Fate::Hold,
-                    inrpp::Fate::Drop => Fate::Drop("cache full"),
-                    inrpp::Fate::Detour(over) => out.detour(to, over).map_or(Fate::Forward, Fate::Detour),
+                    crate::Fate::Forward => Fate::Forward,
+                    crate::Fate::Hold => Fate::Hold,
+                    crate::Fate::Drop => Fate::Drop("cache full"),
+                    crate::Fate::Detour(over) => out.detour(to, over).map_or(Fate::Forward, Fate::Detour),
                 };
                 self.account(now, to, leaving, &meta, node);
                 fate

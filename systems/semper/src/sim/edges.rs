@@ -10,13 +10,13 @@ use std::{
 };
 
 use crate::SemperSettings;
+use crate::table::{self, Choices, Marks, Table};
 use sidestep_control::Planner;
 use sidestep_net::{ArcId, Channel, NodeId, Rate, Time, Topology, srv6};
 use sidestep_paths::PathSettings;
 use sidestep_policy::BalanceMode;
 use sidestep_policy::balance::{ALL_LIVE, Balanced, PathSet};
 use sidestep_proto::{
-    edge::{self, Choices, Marks, Table},
     link::LinkState,
     packet::{Flags, Kind, Packet},
 };
@@ -186,7 +186,7 @@ struct Destination {
 
 impl Edge {
     fn new(edges: Edges, node: NodeId, hosts: Vec<ArcId>, knobs: SemperSettings, stateful: bool) -> Edge {
-        let config = edge::Config { capacity: knobs.table as usize, idle: knobs.idle, ..edge::Config::default() };
+        let config = table::Config { capacity: knobs.table as usize, idle: knobs.idle, ..table::Config::default() };
         Edge {
             edges,
             node,

@@ -2,6 +2,7 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use sidestep_route_control::{Damping, FailBack, IrcMode, IrcSettings, Stability, Targets};
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
@@ -11,8 +12,6 @@ use sidestep_net::{
     ParseError, Rate, SettingsTable as _, Span,
     document::{Document, Item},
 };
-use sidestep_proto::irc::{Damping, FailBack, Stability, Targets};
-use sidestep_proto::irc::{IrcMode, IrcSettings};
 
 use super::follow::{EgressSource, one_or_more};
 use crate::{

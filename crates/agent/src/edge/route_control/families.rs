@@ -1,11 +1,10 @@
 //! The decisions of each address family: IPv6 may be dead behind an egress by which IPv4 goes on.
 
+use sidestep_route_control::{Controller, IrcSettings, Patience, Reason, Targets, Timeout};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sidestep_linux::{monotonic_now, netlink::Family};
 use sidestep_net::{Rate, SettingError, Span, Time};
-use sidestep_proto::irc::IrcSettings;
-use sidestep_proto::irc::{Controller, Patience, Reason, Targets, Timeout};
 
 use super::{DecisionRecord, RouteControl, RouteControlConfig, unix_now};
 use crate::AgentError;

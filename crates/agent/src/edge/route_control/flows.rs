@@ -1,5 +1,6 @@
 //! Keeps each flow on its egress, and has those begin anew that cannot live there.
 
+use sidestep_route_control::Health;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -9,7 +10,6 @@ use sidestep_linux::{
     netlink::Family,
     nftables::{FlowEgress, FlowTable},
 };
-use sidestep_proto::irc::Health;
 use tokio::time::Instant;
 
 use super::{Moves, RouteControl};

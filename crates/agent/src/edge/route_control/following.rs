@@ -128,7 +128,7 @@ impl RouteControl {
     }
 
     /// Sends a probe. One that the host cannot send is no loss.
-    pub(super) fn send(&mut self, family: Family, probe: sidestep_proto::irc::Probe) {
+    pub(super) fn send(&mut self, family: Family, probe: sidestep_route_control::Probe) {
         let egress = probe.egress as usize;
         let Some(target) = self.side(family).and_then(|side| side.controller.target(probe)) else { return };
         let prober = self.probers.iter_mut().find(|one| (one.egress, one.target) == (egress, target));

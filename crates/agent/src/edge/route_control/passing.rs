@@ -5,7 +5,7 @@ use sidestep_linux::{
     netlink::Family,
 };
 use sidestep_net::{Bytes, Time};
-use sidestep_proto::irc::Passage;
+use sidestep_route_control::Passage;
 
 use super::{Moves, RouteControl};
 use crate::AgentError;

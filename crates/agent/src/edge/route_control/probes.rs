@@ -1,5 +1,6 @@
 //! The sockets by which each egress probes each of its targets, and what is on its way.
 
+use sidestep_route_control::Probe;
 use std::{collections::VecDeque, future::poll_fn, io, task::Poll};
 
 use sidestep_linux::{
@@ -8,10 +9,7 @@ use sidestep_linux::{
     prober::{Method, Prober, Reply, Spec},
 };
 use sidestep_net::Time;
-use sidestep_proto::{
-    irc::Probe,
-    stamp::{self, Clock, Directions},
-};
+use sidestep_proto::stamp::{self, Clock, Directions};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{EgressConfig, ProbeKind, TargetConfig, kernel::Numbers, ways::Way};

@@ -1,11 +1,10 @@
 //! Reads the state for whoever asks: by family, and what all families say together.
 
+use sidestep_route_control::{Health, IrcMode, PredictionError, Reason};
 use std::{collections::BTreeMap, time::SystemTime};
 
 use sidestep_linux::{monotonic_now, netlink::Family};
 use sidestep_net::Rate;
-use sidestep_proto::irc::IrcMode;
-use sidestep_proto::irc::{Health, PredictionError, Reason};
 
 use super::{
     DecisionRecord, EgressInput, EgressStatus, FamilyEgress, FamilyStatus, PassedInput, PredictionErrors, RouteControl,

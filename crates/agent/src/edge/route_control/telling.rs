@@ -1,7 +1,7 @@
 //! What the log says of moves, of what holds them back, and of the health of egresses: a line each, with the numbers that decided.
 
 use sidestep_linux::netlink::Family;
-use sidestep_proto::irc::{Decision, Reason};
+use sidestep_route_control::{Decision, Reason};
 
 use super::RouteControl;
 

@@ -1,11 +1,11 @@
 //! Trials of egresses that passing traffic accuses: connections to the same far ends, by the accused egress and by another.
 
+use sidestep_route_control::Health;
 use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use sidestep_linux::{monotonic_now, netlink::Family};
 use sidestep_net::Time;
-use sidestep_proto::irc::Health;
 use tokio::{
     net::TcpSocket,
     task::{JoinError, JoinSet},

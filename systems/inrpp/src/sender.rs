@@ -1,14 +1,12 @@
 //! The sender's half: full speed until a router says *slow down*, then one segment for each ACK (the paper's section
 //! III-C).
 
-use crate::inrpp::AfterTimeout;
+use crate::AfterTimeout;
 use sidestep_net::{Rate, Span, Time};
+use sidestep_proto::packet::{Flags, Kind, Packet};
+use sidestep_proto::tcp::{self, Signals, Transmit, rtt::RoundTrip};
 
 use super::{AckFields, Nonces, Notice};
-use crate::{
-    packet::{Flags, Kind, Packet},
-    tcp::{self, Signals, Transmit, rtt::RoundTrip},
-};
 
 /// The half of a connection that sends data.
 ///

@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::inrpp::Credit;
+use crate::Credit;
 use sidestep_net::{Bytes, Span, Time};
 
 use super::{Handle, Nonce};

@@ -3,7 +3,7 @@
 use sidestep_net::Time;
 
 use super::{Controller, Reason};
-use crate::irc::{
+use crate::{
     Health, Patience, Stability,
     patience::Flights,
     targets::{TargetReport, Targets},

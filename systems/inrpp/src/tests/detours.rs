@@ -1,7 +1,7 @@
 //! Detours: when they are used, and that those who share one settle.
 
 use super::*;
-use crate::inrpp::detour::{Detour, Meter};
+use crate::detour::{Detour, Meter};
 
 #[test]
 fn detours_are_probed_only_while_packets_are_stored() {

@@ -12,7 +12,7 @@
 
 use std::f64::consts::SQRT_2;
 
-use crate::inrpp::Preset;
+use crate::Preset;
 use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::{Config, Grant, Port, RouterId};

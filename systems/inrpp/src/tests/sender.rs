@@ -1,6 +1,6 @@
 //! The sender.
 
-use crate::inrpp::AfterTimeout;
+use crate::AfterTimeout;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! The states of an interface.
 
-use crate::inrpp::AckProcessing;
+use crate::AckProcessing;
 use sidestep_net::{Bytes, Time};
 
 use super::{

@@ -1,7 +1,7 @@
 //! Other protocols beside INRPP, and the options.
 
 use super::*;
-use crate::inrpp::detour::{Detour, Meter};
+use crate::detour::{Detour, Meter};
 
 impl Bench {
     /// A data packet of another protocol arrives.

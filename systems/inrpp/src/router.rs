@@ -1,6 +1,6 @@
 //! A router: its interfaces, and what passes between them.
 
-use crate::inrpp::{AckProcessing, Notifications};
+use crate::{AckProcessing, Notifications};
 use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::{

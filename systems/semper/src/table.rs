@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use sidestep_net::Time;
-//! use sidestep_proto::edge::{Choices, Config, Marks, Table};
+//! use sidestep_semper::table::{Choices, Config, Marks, Table};
 //!
 //! /// Four paths, all alive.
 //! struct Four;

@@ -3,7 +3,7 @@
 use sidestep_net::Time;
 
 use super::{Controller, Probe, probes};
-use crate::irc::{Health, IrcMode, patience::Flights};
+use crate::{Health, IrcMode, patience::Flights};
 
 impl Controller {
     /// A probe says nothing: the host could not send it, or has closed the socket to which the answer would come. It is no loss.
