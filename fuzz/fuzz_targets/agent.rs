@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidestep_agent::HostConfig;
+use sidestep_pathchanger::daemon::HostConfig;
 
 fuzz_target!(|text: &str| {
     if let Err(error) = HostConfig::parse(text) {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidestep_agent::{EdgeConfig, EdgeStatus};
+use sidestep_semper::daemon::{EdgeConfig, EdgeStatus};
 
 fuzz_target!(|text: &str| match EdgeConfig::parse(text) {
     // What was read makes a set of paths for each destination.

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidestep_agent::MptcpPmConfig;
+use sidestep_mptcp::daemon::MptcpPmConfig;
 
 fuzz_target!(|text: &str| {
     let error = MptcpPmConfig::parse(text).err();

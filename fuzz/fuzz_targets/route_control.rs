@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidestep_agent::RouteControlConfig;
+use sidestep_route_control::daemon::RouteControlConfig;
 
 fuzz_target!(|text: &str| match RouteControlConfig::parse(text) {
     // What was read has targets for each egress, as many as must be reachable.

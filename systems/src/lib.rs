@@ -18,3 +18,19 @@ pub fn simulator() -> Registry {
         .with(sidestep_rcp::sim::Rcp)
         .with(sidestep_inrpp::sim::Inrpp)
 }
+
+/// The systems that the lab runs, in the order in which they are listed to people.
+#[cfg(feature = "lab")]
+pub fn lab() -> sidestep_lab::Registry {
+    sidestep_lab::Registry::new()
+        .with(sidestep_tcp::lab::Tcp)
+        .with(sidestep_tcp::lab::Ecmp)
+        .with(sidestep_pathchanger::lab::Random)
+        .with(sidestep_prr::lab::Prr)
+        .with(sidestep_plb::lab::Plb)
+        .with(sidestep_pathchanger::lab::Pathchanger)
+        .with(sidestep_mptcp::lab::Mptcp)
+        .with(sidestep_semper::lab::Semper)
+        .with(sidestep_semper::lab::SemperStateful)
+        .with(sidestep_route_control::lab::RouteControl)
+}

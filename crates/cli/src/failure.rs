@@ -1,8 +1,8 @@
 //! How commands fail: one clear line, and an exit code that scripts can rely on.
 
+use sidestep_hostd::AgentError;
 use std::{fmt, process::ExitCode};
 
-use sidestep_agent::AgentError;
 use sidestep_api::EndpointError;
 pub use sidestep_api::chain;
 use sidestep_controller::ServeError;

@@ -103,7 +103,7 @@ fn read_scenario(path: &Path, set: &[Override], seeds: u32) -> Result<Scenario, 
 /// The systems of both worlds.
 fn catalogue() -> Catalogue {
     let mut catalogue = sidestep_systems::simulator().catalogue();
-    catalogue.add(World::Lab, sidestep_lab::infos());
+    catalogue.add(World::Lab, sidestep_systems::lab().infos());
     catalogue
 }
 

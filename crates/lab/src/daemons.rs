@@ -1,48 +1,60 @@
 //! The daemons of a lab: the very programs that an operator runs, started in the right places.
 //!
-//! A system says which [roles](Role) there are. A role knows on which nodes it runs and by which command. Readiness,
-//! logs and failures are handled alike for all roles.
+//! A system says which [daemons](Daemon) there are, on which nodes each runs, by which command, and how to read what it
+//! reports. Readiness, logs and failures are handled alike for all.
 
-use sidestep_route_control::IrcSettings;
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fmt, net::Ipv6Addr, path::Path, process::Command, sync::Arc};
 
 use sidestep_linux::cgroup::Cgroup;
 use sidestep_net::{NodeId, Topology};
-use sidestep_policy::AgentSettings;
-use sidestep_semper::SemperSettings;
+use sidestep_results::Recorder;
 
 use crate::{
-    control::{self, Controlled},
-    edges,
     error::LabError,
+    moves::Moves,
     network::Network,
     processes::{Place, Process, stop_all},
     run::RunOptions,
     session::{name_of, write_topology},
     site::LabDir,
-    slots::events_file,
+    timeline::Made,
+    traffic::Monotonic,
 };
 
-/// The part that a daemon plays.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Role {
-    /// The controller, outside the network.
-    Controller,
-    /// The router daemon, on every router.
-    Router,
-    /// The agent with these settings, on every host.
-    Agent(AgentSettings),
-    /// The path manager for MPTCP, on every host: so many subflows of each connection, the first included.
-    PathManager(u32),
-    /// The edge daemon with these settings, on every router with hosts; with a table of flows if it is stateful.
-    Edge(SemperSettings, bool),
-    /// What answers probes, on these routers.
-    Reflector(Vec<NodeId>),
-    /// The route controller with these settings, on these edges.
-    RouteControl(IrcSettings, Vec<Controlled>),
+/// A daemon that a system needs.
+#[derive(Clone)]
+pub struct Daemon {
+    /// Its name in processes and logs; two daemons of a name are the same if their settings are.
+    pub name: &'static str,
+    /// Its settings, as text.
+    pub settings: String,
+    /// The nodes that it runs on; `None` stands for the lab's own namespace.
+    pub nodes: Vec<Option<NodeId>>,
+    /// Whether it moves the connections of the control groups of its nodes.
+    pub steers: bool,
+    command: Arc<CommandOf>,
+    watch: Option<Arc<WatchOf>>,
+}
+
+/// The command that starts a daemon on a node.
+type CommandOf = dyn Fn(Option<NodeId>, &Surroundings<'_>) -> Result<Command, LabError> + Send + Sync;
+/// Makes what reads a daemon's reports.
+type WatchOf = dyn Fn(&Surroundings<'_>) -> Box<dyn Watch> + Send + Sync;
+
+/// Reads what the daemons of one name report, on all nodes.
+pub trait Watch: fmt::Debug {
+    /// Reads what is new; called at each sample and before the daemons end. Moves since `epoch` go to `recorder`.
+    fn catch_up(&mut self, network: &Network, epoch: Monotonic, recorder: &mut Recorder) -> Result<(), LabError>;
+
+    /// The name of the path that a connection of a host takes whose socket has this mark; `None` if that is the default route.
+    fn path(&self, _host: NodeId, _remote: Ipv6Addr, _mark: u32) -> Option<&str> {
+        None
+    }
+
+    /// Reads what is left when the daemons have ended: the moves by connection. `made` are the events of links that happened.
+    fn finish(&mut self, _epoch: Monotonic, _made: &[Made], _recorder: &mut Recorder) -> Result<Moves, LabError> {
+        Ok(Moves::default())
+    }
 }
 
 /// What daemons are started with: options, places and the network.
@@ -54,207 +66,139 @@ pub struct Surroundings<'a> {
     pub site: &'a LabDir,
     /// The network.
     pub network: &'a Network,
-    /// The control group of each node's flows that agents move.
-    pub groups: &'a [Cgroup],
     /// Directory of logs.
     pub logs: &'a Path,
+    /// The control group of each node's flows that daemons may move.
+    pub(crate) groups: &'a [Cgroup],
 }
 
-/// The daemons of one system.
+/// The daemons of a run.
 #[derive(Debug, Default)]
 pub struct Daemons {
-    /// The processes of each role, in the order of their start.
-    roles: Vec<Vec<Process>>,
-    /// Where the host agents record what the path changer does.
-    pub events: Vec<PathBuf>,
+    /// The processes of each daemon, in the order of their start.
+    running: Vec<Vec<Process>>,
+    watches: Vec<Box<dyn Watch>>,
 }
 
-impl Role {
-    /// The nodes that a daemon of the role runs on; `None` stands for the lab's own namespace.
-    fn nodes(&self, topology: &Topology) -> Vec<Option<NodeId>> {
-        match self {
-            Role::Controller => vec![None],
-            Role::Edge(..) => edges::edges(topology).into_iter().map(Some).collect(),
-            Role::Reflector(routers) => routers.iter().copied().map(Some).collect(),
-            Role::RouteControl(_, sites) => sites.iter().map(|site| Some(site.edge)).collect(),
-            Role::Router => topology.node_ids().filter(|node| topology.is_router(*node)).map(Some).collect(),
-            Role::Agent(_) | Role::PathManager(_) => {
-                topology.node_ids().filter(|node| !topology.is_router(*node)).map(Some).collect()
-            }
-        }
+impl Daemon {
+    /// A daemon that `command` starts on each of `nodes`.
+    pub fn new(
+        name: &'static str,
+        settings: impl fmt::Debug,
+        nodes: Vec<Option<NodeId>>,
+        command: impl Fn(Option<NodeId>, &Surroundings<'_>) -> Result<Command, LabError> + Send + Sync + 'static,
+    ) -> Self {
+        let settings = format!("{settings:?}");
+        Daemon { name, settings, nodes, steers: false, command: Arc::new(command), watch: None }
     }
 
-    /// What the role is called in the names of processes and logs.
-    fn name(&self) -> &'static str {
-        match self {
-            Role::Controller => "controller",
-            Role::Router => "router",
-            Role::Agent(_) => "agent",
-            Role::PathManager(_) => "mptcp-pm",
-            Role::Edge(..) => "edge",
-            Role::Reflector(_) => "reflector",
-            Role::RouteControl(..) => "route-control",
-        }
+    /// The same daemon, which moves connections.
+    #[must_use]
+    pub fn steering(mut self) -> Self {
+        self.steers = true;
+        self
     }
 
-    /// Whether two roles are of one kind, whatever their settings.
-    pub fn is_like(&self, other: &Role) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
+    /// The same daemon, whose reports are read by what `watch` makes.
+    #[must_use]
+    pub fn watched(mut self, watch: impl Fn(&Surroundings<'_>) -> Box<dyn Watch> + Send + Sync + 'static) -> Self {
+        self.watch = Some(Arc::new(watch));
+        self
+    }
+}
+
+impl PartialEq for Daemon {
+    fn eq(&self, other: &Self) -> bool {
+        (self.name, &self.settings, &self.nodes) == (other.name, &other.settings, &other.nodes)
+    }
+}
+
+impl fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Daemon").field("name", &self.name).field("nodes", &self.nodes).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Surroundings<'a> {
+    /// The network's topology.
+    pub fn topology(&self) -> &'a Topology {
+        &self.options.scenario.topology
+    }
+
+    /// A node's name.
+    pub fn name(&self, node: NodeId) -> String {
+        name_of(self.topology(), node)
+    }
+
+    /// The `sidestep` program with these arguments.
+    pub fn program<'b>(&self, arguments: impl IntoIterator<Item = &'b str>) -> Command {
+        let mut command = Command::new(&self.options.program);
+        command.args(arguments);
+        command
+    }
+
+    /// The control group of a node's connections that daemons may move.
+    pub fn group(&self, node: NodeId) -> &'a Path {
+        self.groups.get(node.index()).map(Cgroup::path).unwrap_or(Path::new(""))
+    }
+
+    /// Writes the topology in the controller's format.
+    pub fn write_topology(&self, path: &Path) -> Result<(), LabError> {
+        write_topology(self.topology(), path)
     }
 }
 
 impl Daemons {
-    /// Starts the daemons role by role; a role starts when all daemons of the role before are ready.
-    pub fn start(roles: &[Role], around: &Surroundings<'_>) -> Result<Daemons, LabError> {
-        let mut daemons = Daemons::default();
-        if roles.is_empty() {
-            return Ok(daemons);
+    /// Starts the daemons one after the other; one starts on its nodes when the one before is ready on all of its own.
+    pub fn start(daemons: &[Daemon], around: &Surroundings<'_>) -> Result<Daemons, LabError> {
+        let mut started = Daemons::default();
+        if daemons.is_empty() {
+            return Ok(started);
         }
-        let topology = &around.options.scenario.topology;
         let cgroup = around.site.cgroup().child("daemons")?;
-        for role in roles {
+        for daemon in daemons {
             let mut running = Vec::new();
-            for node in role.nodes(topology) {
-                let command = daemons.command(role, node, around)?;
+            for node in &daemon.nodes {
+                let command = (daemon.command)(*node, around)?;
                 let name = match node {
-                    Some(node) => format!("{}-{}", role.name(), name_of(topology, node)),
-                    None => role.name().to_string(),
+                    Some(node) => format!("{}-{}", daemon.name, around.name(*node)),
+                    None => daemon.name.to_string(),
                 };
                 let node = node.map(|node| around.network.node(node));
                 running.push(Process::start(&name, command, &Place { node, cgroup: &cgroup, logs: around.logs })?);
             }
             running.iter_mut().try_for_each(|process| process.wait_ready(&|| around.options.is_stopped()))?;
-            daemons.roles.push(running);
+            started.running.push(running);
+            started.watches.extend(daemon.watch.as_ref().map(|watch| watch(around)));
         }
-        Ok(daemons)
+        Ok(started)
     }
 
     /// Fails if a daemon has ended.
     pub fn check(&mut self) -> Result<(), LabError> {
-        match self.roles.iter_mut().flatten().find_map(|process| process.has_ended().then_some(process)) {
+        match self.running.iter_mut().flatten().find_map(|process| process.has_ended().then_some(process)) {
             Some(process) => Err(process.failure("ended during the run")),
             None => Ok(()),
         }
     }
 
-    /// Ends all daemons, the last role first, so that later roles do not react to the end of earlier ones.
-    pub fn stop(&mut self) {
-        self.roles.iter_mut().rev().for_each(|role| stop_all(role));
+    /// Reads what they report since the last time.
+    pub fn catch_up(&mut self, network: &Network, epoch: Monotonic, recorder: &mut Recorder) -> Result<(), LabError> {
+        self.watches.iter_mut().try_for_each(|watch| watch.catch_up(network, epoch, recorder))
     }
 
-    fn command(&mut self, role: &Role, node: Option<NodeId>, around: &Surroundings<'_>) -> Result<Command, LabError> {
-        let endpoint = format!("unix:{}", around.site.directory().join("controller.sock").display());
-        match (role, node) {
-            (Role::Agent(knobs), Some(node)) => {
-                let events = events_file(around.logs, &name_of(topology(around), node));
-                self.events.push(events.clone());
-                agent(around, knobs, node, &endpoint, &events)
-            }
-            (Role::Router, Some(node)) => Ok(router(around, node, &endpoint)),
-            (Role::PathManager(subflows), Some(_)) => Ok(path_manager(around, *subflows)),
-            (Role::Edge(knobs, stateful), Some(node)) => edge(around, knobs, *stateful, node),
-            (Role::Reflector(_), Some(_)) => Ok(reflector(around)),
-            (Role::RouteControl(knobs, sites), Some(node)) => route_control(around, knobs, sites, node),
-            (_, _) => controller(around, &endpoint),
+    /// The name of the path that a connection takes, if a daemon has moved it.
+    pub fn path(&self, host: NodeId, remote: Ipv6Addr, mark: u32) -> Option<&str> {
+        self.watches.iter().find_map(|watch| watch.path(host, remote, mark))
+    }
+
+    /// Ends all daemons, the last first, so that later ones do not react to the end of earlier ones; returns their moves.
+    pub fn stop(&mut self, epoch: Monotonic, made: &[Made], recorder: &mut Recorder) -> Result<Moves, LabError> {
+        self.running.iter_mut().rev().for_each(|processes| stop_all(processes));
+        let mut moves = Moves::default();
+        for watch in &mut self.watches {
+            moves.add(&watch.finish(epoch, made, recorder)?);
         }
+        Ok(moves)
     }
-}
-
-fn topology<'a>(around: &Surroundings<'a>) -> &'a Topology {
-    &around.options.scenario.topology
-}
-
-fn controller(around: &Surroundings<'_>, endpoint: &str) -> Result<Command, LabError> {
-    let file = around.site.directory().join("topology.toml");
-    write_topology(topology(around), &file)?;
-    let knobs = around.options.scenario.paths;
-    let mut command = Command::new(&around.options.program);
-    command.arg("controller").arg("--topology").arg(&file).args(["--listen", endpoint]);
-    command.args(["--max-segments", &knobs.max_segments.to_string()]);
-    command.args(["--max-paths", &knobs.max_paths.to_string()]);
-    if !knobs.adjacency {
-        command.arg("--no-adjacency");
-    }
-    Ok(command)
-}
-
-fn router(around: &Surroundings<'_>, node: NodeId, endpoint: &str) -> Command {
-    let topology = topology(around);
-    let mut command = Command::new(&around.options.program);
-    command.args(["router", "--controller", endpoint, "--node", &name_of(topology, node)]);
-    for interface in &around.network.plan(node).interfaces {
-        let link = &topology.link(interface.arc.link()).name;
-        command.arg("--link").arg(format!("{link}={}", interface.name));
-    }
-    command
-}
-
-/// Each node has a network namespace of its own, and so a path manager; nothing is to be left of it.
-fn path_manager(around: &Surroundings<'_>, subflows: u32) -> Command {
-    let mut command = Command::new(&around.options.program);
-    command.args(["mptcp-pm", "--no-state", "--subflows", &subflows.to_string()]);
-    command
-}
-
-fn edge(around: &Surroundings<'_>, knobs: &SemperSettings, stateful: bool, node: NodeId) -> Result<Command, LabError> {
-    let (topology, plan) = (topology(around), around.network.plan(node));
-    let scenario = &around.options.scenario;
-    let text = edges::config(topology, plan, knobs, stateful, scenario.chance(scenario.seed));
-    let config = around.logs.join(format!("edge-{}.toml", name_of(topology, node)));
-    std::fs::write(&config, text).map_err(LabError::file(&config))?;
-    let mut command = Command::new(&around.options.program);
-    command.args(["edge", "balance", "--config"]).arg(&config);
-    Ok(command)
-}
-
-/// At all addresses: the kernel may still be looking whether somebody else has the router's own.
-fn reflector(around: &Surroundings<'_>) -> Command {
-    let mut command = Command::new(&around.options.program);
-    command.arg("reflector").args(["--listen", &format!("[::]:{}", control::PORT)]);
-    command
-}
-
-fn route_control(
-    around: &Surroundings<'_>,
-    knobs: &IrcSettings,
-    sites: &[Controlled],
-    node: NodeId,
-) -> Result<Command, LabError> {
-    let (topology, plan) = (topology(around), around.network.plan(node));
-    let name = name_of(topology, node);
-    let file = around.logs.join(format!("route-control-{name}.toml"));
-    let failed = |problem: String| LabError::file(&file)(std::io::Error::other(problem));
-    let site = sites.iter().find(|site| site.edge == node).ok_or_else(|| failed("no such edge".into()))?;
-    let text = control::config(topology, plan, site, knobs).map_err(failed)?;
-    std::fs::write(&file, text).map_err(LabError::file(&file))?;
-    let mut command = Command::new(&around.options.program);
-    command.args(["edge", "route-control", "--config"]).arg(&file);
-    Ok(command)
-}
-
-fn agent(
-    around: &Surroundings<'_>,
-    knobs: &AgentSettings,
-    node: NodeId,
-    endpoint: &str,
-    events: &Path,
-) -> Result<Command, LabError> {
-    let name = name_of(topology(around), node);
-    // The agent appends; the record of an earlier run is none of this one.
-    match std::fs::remove_file(events) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(LabError::file(events)(error)),
-        _ => {}
-    }
-    let config = around.logs.join(format!("agent-{name}.toml"));
-    let tables = toml::to_string(&std::collections::BTreeMap::from([("agent", knobs)]));
-    let tables = tables.map_err(|error| LabError::file(&config)(std::io::Error::other(error)))?;
-    let text = format!("# The path changer on {name}.\n\n{tables}");
-    std::fs::write(&config, text).map_err(LabError::file(&config))?;
-    let mut command = Command::new(&around.options.program);
-    // A lab leaves no pinned objects behind.
-    command.args(["agent", "--controller", endpoint, "--node", &name, "--no-state"]);
-    let group = around.groups.get(node.index()).map(Cgroup::path).unwrap_or(Path::new(""));
-    command.arg("--cgroup").arg(group).arg("--config").arg(&config).arg("--events").arg(events);
-    command.args(["--events-size", "0"]);
-    Ok(command)
 }

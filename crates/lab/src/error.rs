@@ -18,9 +18,6 @@ pub enum LabError {
     /// The topology cannot become a lab.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The controller cannot serve the topology.
-    #[error(transparent)]
-    Controller(#[from] sidestep_controller::PlanError),
     /// Results cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -56,13 +53,13 @@ pub enum LabError {
         /// Why not.
         problem: String,
     },
-    /// A kernel without DCTCP, the one congestion control that calls PLB.
-    #[error(
-        "`plb`: of Linux's congestion controls only dctcp calls PLB, and this kernel does not have it; it has: {available}"
-    )]
-    NoPlb {
-        /// Those that it has.
-        available: String,
+    /// The machine lacks what a system needs.
+    #[error("`{system}`: {problem}")]
+    Machine {
+        /// The system.
+        system: SystemSpec,
+        /// What is missing.
+        problem: String,
     },
     /// A program that a scenario wants is not installed.
     #[error("flow `{flow}` needs the program `{program}`, which is not installed or not in PATH")]
@@ -120,7 +117,7 @@ impl LabError {
             LabError::Linux(error) => error.is_environment(),
             LabError::NoProgram { .. }
             | LabError::CongestionControl { .. }
-            | LabError::NoPlb { .. }
+            | LabError::Machine { .. }
             | LabError::Descriptors { .. } => true,
             LabError::Process { environment, .. } => *environment,
             _ => false,
@@ -131,11 +128,7 @@ impl LabError {
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
-            LabError::Plan(_)
-                | LabError::Controller(_)
-                | LabError::UnknownSystem(_)
-                | LabError::Parameter { .. }
-                | LabError::Flow { .. }
+            LabError::Plan(_) | LabError::UnknownSystem(_) | LabError::Parameter { .. } | LabError::Flow { .. }
         )
     }
 
@@ -144,7 +137,8 @@ impl LabError {
         if let LabError::Flow { number, .. } = self { Some(Place::Flow(*number)) } else { None }
     }
 
-    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> LabError {
+    /// Puts a file before an error of the operating system.
+    pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> LabError {
         let path = path.into();
         move |source| LabError::File { path, source }
     }

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use sidestep_net::NodeId;
-use sidestep_policy::AgentSettings;
+use sidestep_net::{ArcId, NodeId};
 use sidestep_proto::mptcp::PathManager;
-use sidestep_results::Doubt;
+use sidestep_results::{Doubt, ReturnPath};
 use sidestep_scenario::{Scenario, SystemSpec, TcpSettings};
 
 use crate::{
-    daemons::Role,
+    daemons::Daemon,
     error::LabError,
     plan::Multipath,
-    systems::{Hash, System, congestion_controls},
+    system::{Choice, Hash, Registry, Setup, congestion_controls},
     traffic::SocketOptions,
 };
 
@@ -24,7 +23,7 @@ pub struct RunPlan {
     /// What routers hash: the flow label if any flow's system wants it.
     pub hash: Hash,
     /// The daemons of all systems, in the order of their start.
-    pub daemons: Vec<Role>,
+    pub daemons: Vec<Daemon>,
     /// Settings of every namespace that systems ask for.
     sysctls: Vec<(&'static str, String)>,
     /// The largest buffer of a socket, in bytes.
@@ -33,8 +32,14 @@ pub struct RunPlan {
     pub notes: Vec<String>,
     /// Reasons to doubt what the results say.
     pub doubts: Vec<Doubt>,
+    /// Links of which packets to their own addresses must arrive over the link itself.
+    pub pinned: Vec<ArcId>,
+    /// The ways back to who chooses a way out.
+    pub returns: Vec<ReturnPath>,
     /// How each flow is carried, by the flow's number.
     flows: Vec<FlowTransport>,
+    /// What each flow's connections choose among.
+    choices: Vec<Option<Choice>>,
 }
 
 /// How a flow's connections are carried.
@@ -56,8 +61,8 @@ const MAX_WINDOW: u64 = 1 << 30;
 
 impl RunPlan {
     /// The parts of a run of `spec`.
-    pub fn of(scenario: &Scenario, spec: &SystemSpec) -> Result<RunPlan, LabError> {
-        let own = System::of(scenario, spec)?;
+    pub fn of(registry: &Registry, scenario: &Scenario, spec: &SystemSpec) -> Result<RunPlan, LabError> {
+        let own = registry.setup(scenario, spec)?;
         let mut mix = RunPlan {
             multipath: own.multipath,
             hash: own.hash,
@@ -66,7 +71,10 @@ impl RunPlan {
             buffer: 0,
             notes: own.notes.clone(),
             doubts: own.doubts.clone(),
+            pinned: own.pinned.clone(),
+            returns: own.returns.clone(),
             flows: Vec::new(),
+            choices: Vec::new(),
         };
         let mut windows = scenario.tcp.receive_window.get();
         for (number, flow) in scenario.flows.iter().enumerate() {
@@ -75,7 +83,7 @@ impl RunPlan {
             let system = match transport.and_then(|transport| transport.system.as_ref()) {
                 None => own.clone(),
                 Some(spec) => {
-                    let system = System::of(scenario, spec)?;
+                    let system = registry.setup(scenario, spec)?;
                     mix.add(&system, spec, &own).map_err(at)?;
                     system
                 }
@@ -86,9 +94,10 @@ impl RunPlan {
             windows = windows.max(buffer.get());
             mix.flows.push(FlowTransport {
                 socket: socket(&system, tcp, scenario),
-                steered: system.agent().is_some(),
+                steered: system.is_steered(),
                 fullmesh: system.mptcp.is_some_and(|knobs| knobs.path_manager == PathManager::Fullmesh),
             });
+            mix.choices.push(system.choice);
         }
         if own.multipath == Multipath::Single && mix.multipath == Multipath::Ecmp {
             mix.notes.push(format!("routers use all equal-cost paths for some flows, and so for those of `{spec}`"));
@@ -104,16 +113,14 @@ impl RunPlan {
         self.flows.get(flow).cloned().unwrap_or_else(unknown)
     }
 
-    /// The bits of socket marks that agents use, if any run.
-    pub fn mark_mask(&self) -> u32 {
-        let own = self.daemons.iter().find_map(|role| if let Role::Agent(knobs) = role { Some(knobs) } else { None });
-        own.map_or_else(|| AgentSettings::default().mark_mask, |knobs| knobs.mark_mask)
+    /// What a flow's connections choose among; `None`: nothing.
+    pub fn choice(&self, flow: usize) -> Option<&Choice> {
+        self.choices.get(flow)?.as_ref()
     }
 
-    /// Whether agents run that leave the connections of some flow alone.
+    /// Whether daemons run that leave the connections of some flow alone.
     pub fn leaves_some_alone(&self) -> bool {
-        let agents = self.daemons.iter().any(|role| matches!(role, Role::Agent(_)));
-        agents && self.flows.iter().any(|flow| !flow.steered)
+        self.daemons.iter().any(|daemon| daemon.steers) && self.flows.iter().any(|flow| !flow.steered)
     }
 
     /// Settings of every namespace: files below `/proc/sys/net`, and what is written to them.
@@ -132,16 +139,21 @@ impl RunPlan {
     }
 
     /// Adds the system of one flow beside the run's `own`, or says why the two cannot be in one run.
-    fn add(&mut self, system: &System, spec: &SystemSpec, own: &System) -> Result<(), String> {
-        for role in &system.daemons {
-            match self.daemons.iter().find(|other| other.is_like(role)) {
-                None => self.daemons.push(role.clone()),
-                Some(other) if other == role => {}
-                Some(_) => return Err(format!("`{spec}` needs agents with settings of its own; a host has one agent")),
+    fn add(&mut self, system: &Setup, spec: &SystemSpec, own: &Setup) -> Result<(), String> {
+        for daemon in &system.daemons {
+            match self.daemons.iter().find(|other| other.name == daemon.name) {
+                None => self.daemons.push(daemon.clone()),
+                Some(other) if other == daemon => {}
+                Some(_) => {
+                    let name = daemon.name;
+                    return Err(format!("`{spec}` needs a daemon `{name}` with settings of its own; a node has one"));
+                }
             }
         }
+        self.pinned.extend(&system.pinned);
+        self.returns.extend(system.returns.iter().cloned());
         // Settings that each socket chooses for itself do not concern the whole host.
-        let theirs = |system: &System| -> Vec<(&'static str, String)> {
+        let theirs = |system: &Setup| -> Vec<(&'static str, String)> {
             system.sysctls.iter().filter(|(name, _)| !SOCKETS_CHOOSE.contains(name)).cloned().collect()
         };
         if theirs(system) != theirs(own) {
@@ -167,7 +179,7 @@ impl RunPlan {
 /// Settings of a namespace that each of the generator's sockets overrides.
 const SOCKETS_CHOOSE: [&str; 2] = ["core/txrehash", "ipv6/auto_flowlabels"];
 
-fn socket(system: &System, tcp: &TcpSettings, scenario: &Scenario) -> SocketOptions {
+fn socket(system: &Setup, tcp: &TcpSettings, scenario: &Scenario) -> SocketOptions {
     let own = tcp.congestion_control != scenario.tcp.congestion_control;
     SocketOptions {
         mptcp: system.mptcp.is_some(),
@@ -209,55 +221,4 @@ pub fn mptcp_ends(scenario: &Scenario, mix: &RunPlan) -> (BTreeSet<NodeId>, BTre
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A run of `system` over two equal paths, with flows that have these keys besides.
-    fn mix(system: &str, flows: &[&str]) -> Result<RunPlan, LabError> {
-        let flows: String = flows
-            .iter()
-            .map(|more| format!("[[flow]]\nkind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\n{more}\n"))
-            .collect();
-        let network = "[topology]\ngenerator = \"parallel-paths\"\necmp = true\n[tcp]\ncongestion_control = \"reno\"\n";
-        let scenario = Scenario::parse(&format!("duration = \"1 s\"\n{network}{flows}"), "test").unwrap();
-        RunPlan::of(&scenario, &system.parse().unwrap())
-    }
-
-    #[test]
-    fn routers_serve_the_flows_that_ask_for_most() {
-        let plain = mix("tcp", &[""]).unwrap();
-        assert_eq!((plain.multipath, plain.hash, plain.notes.len()), (Multipath::Single, Hash::Ports, 0));
-        let mixed = mix("tcp", &["", "system = \"prr\""]).unwrap();
-        assert_eq!((mixed.multipath, mixed.hash, mixed.notes.len()), (Multipath::Ecmp, Hash::FlowLabel, 1));
-        assert_eq!([0, 1].map(|flow| mixed.carried(flow).socket.rehash), [Some(false), Some(true)]);
-        assert!(mixed.sysctls().contains(&("ipv6/fib_multipath_hash_policy", "0".into())));
-    }
-
-    #[test]
-    fn agents_leave_the_flows_of_other_systems_alone() {
-        let mix = mix("tcp", &["", "system = \"pathchanger\"", "system = \"pathchanger\""]).unwrap();
-        assert_eq!([0, 1, 2].map(|flow| mix.carried(flow).steered), [false, true, true]);
-        assert!(mix.leaves_some_alone() && mix.daemons.len() == 3);
-    }
-
-    #[test]
-    fn what_belongs_to_whole_hosts_cannot_differ_between_flows() {
-        let refused = |system: &str, flows: &[&str]| match mix(system, flows) {
-            Err(LabError::Flow { number, problem, .. }) => (number, problem),
-            other => panic!("{other:?}"),
-        };
-        let (number, problem) = refused("pathchanger", &["", "system = \"pathchanger:gamma=0.5\""]);
-        assert!(number == 1 && problem.contains("a host has one agent"), "{problem}");
-        let (number, problem) = refused("tcp", &["tcp = { min_rto = \"10 ms\" }"]);
-        assert!(number == 0 && problem.contains("`congestion_control` and `receive_window`"), "{problem}");
-        let (_, problem) = refused("tcp", &["tcp = { congestion_control = \"nosuch\" }"]);
-        assert!(problem.contains("`nosuch`"), "{problem}");
-    }
-
-    #[test]
-    fn buffers_have_room_for_the_largest_window() {
-        let wide = mix("tcp", &["", "tcp = { receive_window = \"20 MB\" }"]).unwrap();
-        assert_eq!([0, 1].map(|flow| wide.carried(flow).socket.window), [Some(6_000_000), Some(20_000_000)]);
-        assert!(wide.sysctls().contains(&("ipv4/tcp_rmem", "4096 131072 40000000".into())));
-    }
-}
+mod tests;

@@ -90,6 +90,27 @@ pub fn plan(topology: &Topology, igp: &Igp, multipath: Multipath) -> Result<Vec<
     topology.node_ids().map(|node| planner.node(node)).collect()
 }
 
+/// Adds the routes by which packets to the own address of the node that `arcs` leave arrive over the arc's link, from
+/// everywhere.
+pub fn pin_links(topology: &Topology, igp: &Igp, multipath: Multipath, arcs: &[ArcId], plans: &mut [NodePlan]) {
+    for arc in arcs.iter().copied() {
+        let (node, next) = (topology.tail(arc), topology.head(arc));
+        for plan in plans.iter_mut().filter(|plan| plan.router && plan.node != node && plan.node != next) {
+            let mut towards: Vec<ArcId> = igp.next_arcs(plan.node, next).collect();
+            if multipath == Multipath::Single {
+                towards.truncate(1);
+            }
+            let out = topology.outgoing(plan.node);
+            let positions: Vec<usize> =
+                towards.iter().filter_map(|arc| out.iter().position(|other| other == arc)).collect();
+            let destination = link_prefix(arc.link());
+            if !positions.is_empty() && !plan.routes.iter().any(|route| route.destination == destination) {
+                plan.routes.push(RoutePlan { destination, target: RouteTarget::Interfaces(positions) });
+            }
+        }
+    }
+}
+
 /// The address of an arc's tail on its link: routable between routers, for `End.X`; link-local towards hosts.
 pub fn tail_address(topology: &Topology, arc: ArcId) -> Ipv6Addr {
     let end = 1 + u16::from(arc.0 & 1 == 1);

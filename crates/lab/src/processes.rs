@@ -65,12 +65,12 @@ impl Process {
         Ok(Process { name: name.into(), child, stdout, stderr, status: None })
     }
 
-    /// Waits until the process has printed [`READY`](sidestep_agent::READY).
+    /// Waits until the process has printed [`READY`](sidestep_hostd::READY).
     pub fn wait_ready(&mut self, stop: &dyn Fn() -> bool) -> Result<(), LabError> {
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
             let said = fs::read_to_string(&self.stdout).unwrap_or_default();
-            if said.lines().any(|line| line == sidestep_agent::READY) {
+            if said.lines().any(|line| line == sidestep_hostd::READY) {
                 return Ok(());
             }
             if self.has_ended() {

@@ -8,7 +8,6 @@ use std::{
     },
 };
 
-use sidestep_controller::Controller;
 use sidestep_linux::bpf::congestion_control::CongestionControl;
 use sidestep_maxflow::Ceiling;
 use sidestep_net::{NodeId, Rate, Span, Time};
@@ -22,7 +21,7 @@ use crate::{
     names::Names,
     session::Session,
     site::{self, LabDir},
-    systems::congestion_controls,
+    system::{Registry, congestion_controls},
     traffic::CBR_HEADERS,
 };
 
@@ -31,7 +30,9 @@ use crate::{
 pub struct RunOptions {
     /// The experiment.
     pub scenario: Scenario,
-    /// The systems, in order.
+    /// The systems that there are.
+    pub registry: Registry,
+    /// The systems to run, in order.
     pub systems: Vec<SystemSpec>,
     /// Directory of the results.
     pub out: PathBuf,
@@ -62,7 +63,6 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     // The program is attached before any connection opens. A namespace could only choose what the machine lists as
     // allowed.
     let congestion_control = CongestionControl::attach(site.cgroup().path(), &scenario.tcp.congestion_control)?;
-    Controller::check(&scenario.topology, scenario.paths)?;
     let names = Names::new(&scenario.topology);
     let mut writer = Writer::new(&options.out, scenario.seed)?;
     let mut ceiling = Ceiling::of(scenario);
@@ -116,7 +116,7 @@ fn check(options: &RunOptions) -> Result<(), LabError> {
     let scenario = &options.scenario;
     check_congestion_control(&scenario.tcp.congestion_control)?;
     for system in &options.systems {
-        interfaces::mptcp_hosts(scenario, &RunPlan::of(scenario, system)?)?;
+        interfaces::mptcp_hosts(scenario, &RunPlan::of(&options.registry, scenario, system)?)?;
     }
     for (number, flow) in scenario.flows.iter().enumerate() {
         match flow {

@@ -1,21 +1,16 @@
 //! Samples the links and sockets of a running lab.
 
-use std::{collections::BTreeMap, net::SocketAddrV6, path::Path};
+use std::{collections::BTreeMap, net::SocketAddrV6};
 
 use sidestep_linux::{
     sock_diag::{SockDiag, TcpSocket},
     wire::{ArcStats, WireHandle, WireStats},
 };
-use sidestep_net::{Bytes, NodeKind, Rate, Span, Time};
+use sidestep_net::{Bytes, NodeId, NodeKind, Rate, Span, Time};
 use sidestep_results::{ArcState, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, rate_of};
 use sidestep_scenario::Scenario;
 
-use crate::{
-    error::LabError,
-    names::Names,
-    network::Network,
-    slots::{Slots, events_file},
-};
+use crate::{daemons::Daemons, error::LabError, names::Names, network::Network};
 
 /// Connections with less than this are not worth a record: requests, control channels.
 const MIN_BYTES: u64 = 10_000;
@@ -27,18 +22,17 @@ pub struct Sampler {
     hosts: Vec<Host>,
     links: LinkSampler,
     arcs: Vec<ArcState>,
-    mark_mask: u32,
     warmup: Time,
     last: Time,
     sockets: Vec<TcpSocket>,
     connections: BTreeMap<(usize, u64), Seen>,
 }
 
-/// A host's sockets, and what their marks mean.
+/// A host's sockets.
 #[derive(Debug)]
 struct Host {
+    node: NodeId,
     diag: SockDiag,
-    slots: Slots,
 }
 
 /// What was seen of one end of a connection.
@@ -54,22 +48,19 @@ struct Seen {
 }
 
 impl Sampler {
-    /// A sampler of `network`; sockets' paths are read from the bits `mark_mask` of their marks and from what agents
-    /// record in `logs`.
-    pub fn new(scenario: &Scenario, network: &Network, mark_mask: u32, logs: &Path) -> Result<Self, LabError> {
+    /// A sampler of `network`.
+    pub fn new(scenario: &Scenario, network: &Network) -> Result<Self, LabError> {
         let topology = &scenario.topology;
         let mut hosts = Vec::new();
         for node in topology.node_ids().filter(|node| topology.node(*node).kind == NodeKind::Host) {
             let opened = network.node(node).run(|| Ok(SockDiag::open()))?;
-            let slots = Slots::new(events_file(logs, &topology.node(node).name));
-            hosts.push(Host { diag: opened?, slots });
+            hosts.push(Host { node, diag: opened? });
         }
         Ok(Sampler {
             wires: network.wires(),
             hosts,
             links: LinkSampler::new(topology),
             arcs: Vec::new(),
-            mark_mask,
             warmup: Time::ZERO + scenario.warmup,
             last: Time::ZERO,
             sockets: Vec::new(),
@@ -77,10 +68,12 @@ impl Sampler {
         })
     }
 
-    /// Samples everything at `now`; returns the goodput of all connections since the last time.
+    /// Samples everything at `now`; returns the goodput of all connections since the last time. `daemons` name the paths of
+    /// connections.
     pub fn sample(
         &mut self,
         now: Time,
+        daemons: &Daemons,
         names: &Names,
         writer: &mut Records,
         recorder: &mut Recorder,
@@ -92,7 +85,7 @@ impl Sampler {
         self.arcs.clear();
         self.arcs.extend(self.wires.arcs()?.iter().map(arc_state));
         self.links.sample(now, &self.arcs, |point| writer.sample(recorder, point))?;
-        let goodput = self.sample_sockets(now, interval, names, writer, recorder)?;
+        let goodput = self.sample_sockets((now, interval), daemons, names, writer, recorder)?;
         self.last = now;
         Ok(goodput)
     }
@@ -133,15 +126,14 @@ impl Sampler {
 
     fn sample_sockets(
         &mut self,
-        now: Time,
-        interval: Span,
+        (now, interval): (Time, Span),
+        daemons: &Daemons,
         names: &Names,
         writer: &mut Records,
         recorder: &mut Recorder,
     ) -> Result<Rate, LabError> {
         let mut total = 0;
-        for (host, Host { diag, slots }) in self.hosts.iter_mut().enumerate() {
-            slots.catch_up()?;
+        for (host, Host { node, diag }) in self.hosts.iter_mut().enumerate() {
             for socket in diag.ipv6_sockets(&mut self.sockets)? {
                 let seen = self.connections.entry((host, socket.cookie)).or_insert(Seen {
                     local: socket.local,
@@ -164,8 +156,7 @@ impl Sampler {
                     continue;
                 }
                 total += progress;
-                let slot = slot(socket.mark, self.mark_mask);
-                let path = slots.path(*socket.remote.ip(), slot);
+                let path = daemons.path(*node, *socket.remote.ip(), socket.mark);
                 let point = SamplePoint {
                     time: now,
                     interval,
@@ -189,8 +180,4 @@ fn arc_state(arc: &ArcStats) -> ArcState {
     let drops = arc.counters.drops.total() + arc.oversized + arc.overruns;
     let sent = arc.counters.bytes - arc.queue_bytes;
     ArcState { sent, queue: arc.queue_bytes, drops, marks: arc.counters.ce_marked }
-}
-
-fn slot(mark: u32, mask: u32) -> u32 {
-    (mark & mask).checked_shr(mask.trailing_zeros()).unwrap_or(0)
 }

@@ -16,14 +16,13 @@ use sidestep_results::{DoubtKind, Late, Recorder, Records};
 use sidestep_scenario::{Flow, Scenario, SystemSpec, conditions::Cause};
 
 use crate::{
-    control,
-    daemons::{Daemons, Role, Surroundings},
+    daemons::{Daemons, Surroundings},
     doubts,
     error::LabError,
     generators::{Data, Generators, Source},
     interfaces, jiffies,
     mix::RunPlan,
-    moves::{self, Moves},
+    moves::Moves,
     names::Names,
     network::Network,
     plan,
@@ -43,12 +42,10 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A system under test, running.
 pub struct Session<'a> {
     options: &'a RunOptions,
-    system: SystemSpec,
     mix: RunPlan,
     logs: PathBuf,
     sampler: Sampler,
     timeline: Timeline<'a>,
-    controls: control::Watch,
     /// Events of links that have happened.
     made: Vec<Made>,
     epoch: Monotonic,
@@ -97,7 +94,7 @@ impl<'a> Session<'a> {
     pub fn start(options: &'a RunOptions, site: &LabDir, system: &SystemSpec) -> Result<Self, LabError> {
         let scenario = &options.scenario;
         let topology = &scenario.topology;
-        let mix = RunPlan::of(scenario, system)?;
+        let mix = RunPlan::of(&options.registry, scenario, system)?;
         let logs = options.out.join("logs").join(system.to_string().replace(['/', ':'], "_"));
         fs::create_dir_all(&logs).map_err(LabError::file(&logs))?;
 
@@ -105,23 +102,20 @@ impl<'a> Session<'a> {
         let mut plans = plan::plan(topology, &igp, mix.multipath)?;
         let mptcp = interfaces::mptcp_hosts(scenario, &mix)?;
         interfaces::add_routes(topology, &igp, mix.multipath, &mptcp, &mut plans);
-        let sites = controlled(&mix);
-        control::add_routes(topology, &igp, mix.multipath, &sites, &mut plans);
+        plan::pin_links(topology, &igp, mix.multipath, &mix.pinned, &mut plans);
         let chance = scenario.chance(scenario.seed);
         let network = Network::build_with(topology, plans, &scenario.tcp, &mix.sysctls(), chance)?;
         interfaces::set_up(&network, &mptcp)?;
         let groups = Groups::make(site, topology, mix.leaves_some_alone())?;
-        let sampler = Sampler::new(scenario, &network, mix.mark_mask(), &logs)?;
+        let sampler = Sampler::new(scenario, &network)?;
         let around = Surroundings { options, site, network: &network, groups: &groups.steered, logs: &logs };
         let daemons = Daemons::start(&mix.daemons, &around)?;
         let mut session = Session {
             options,
-            system: system.clone(),
             mix,
             logs,
             sampler,
             timeline: Timeline::new(scenario),
-            controls: control::Watch::new(sites.iter().map(|site| site.edge)),
             made: Vec::new(),
             epoch: Monotonic::from_nanos(0),
             daemons,
@@ -174,8 +168,8 @@ impl<'a> Session<'a> {
         writer: &mut Records,
         recorder: &mut Recorder,
     ) -> Result<Rate, LabError> {
-        self.controls.catch_up(&self.network, self.epoch, recorder)?;
-        self.sampler.sample(now, names, writer, recorder)
+        self.daemons.catch_up(&self.network, self.epoch, recorder)?;
+        self.sampler.sample(now, &self.daemons, names, writer, recorder)
     }
 
     /// Waits for the processes that end by themselves, ends the others in order, and records what they did.
@@ -186,17 +180,13 @@ impl<'a> Session<'a> {
         stop_all(&mut self.sinks);
         self.take_late_answers(recorder)?;
         recorder.jiffies(jiffies::at(self.epoch));
-        self.controls.catch_up(&self.network, self.epoch, recorder)?;
-        self.daemons.stop();
-        let moves = moves::read(&self.daemons.events, self.epoch, recorder)?;
+        self.daemons.catch_up(&self.network, self.epoch, recorder)?;
+        let moves = self.daemons.stop(self.epoch, &self.made, recorder)?;
         self.mix.notes.iter().for_each(|note| recorder.note(note.clone()));
-        let sites = controlled(&self.mix);
-        for doubt in
-            self.mix.doubts.iter().cloned().chain(doubts::of(self.scenario(), &self.system, &sites, recorder.moves()))
-        {
+        let doubts = doubts::of(self.scenario(), &self.mix, recorder.moves());
+        for doubt in self.mix.doubts.iter().cloned().chain(doubts) {
             recorder.doubt(doubt.kind, doubt.text);
         }
-        moves.report_updates(&self.made, recorder);
         let ports: Vec<_> = self.senders.iter().map(|sender| sender.port).collect();
         for sender in &self.senders {
             self.record(sender, &moves, names, writer, recorder)?;
@@ -482,12 +472,6 @@ impl Groups {
     }
 }
 
-/// The edges that a route controller has in this run.
-fn controlled(mix: &RunPlan) -> Vec<control::Controlled> {
-    let of = |role: &Role| if let Role::RouteControl(_, sites) = role { Some(sites.clone()) } else { None };
-    mix.daemons.iter().find_map(of).unwrap_or_default()
-}
-
 fn check_exit(process: &mut Process) -> Result<(), LabError> {
     if process.has_ended() && !process.status().is_some_and(|status| status.success()) {
         return Err(process.failure("failed"));
@@ -496,7 +480,7 @@ fn check_exit(process: &mut Process) -> Result<(), LabError> {
 }
 
 /// The clock that generators and the session share.
-pub(crate) fn now() -> Result<Monotonic, LabError> {
+pub fn now() -> Result<Monotonic, LabError> {
     Monotonic::now().map_err(|error| LabError::file(Path::new("CLOCK_MONOTONIC"))(std::io::Error::other(error)))
 }
 

@@ -6,8 +6,11 @@ use super::{
     BulkFlow, CbrFlow, Change, ClosedLoopFlow, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, Periods,
     PoissonFlow, Scenario, Transport,
 };
-use sidestep_net::document::{list, quoted};
-use sidestep_net::{LinkId, NodeId, Topology, topology_file};
+use sidestep_net::{
+    LinkId, NodeId, Topology,
+    document::{list, quoted},
+    topology_file,
+};
 
 /// `scenario` as TOML that reads as the same scenario.
 pub(crate) fn scenario(scenario: &Scenario) -> String {

@@ -10,9 +10,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_net::{Bytes, NodeId, Time};
-use sidestep_policy::PlbSettings;
 use sidestep_policy::{
-    Connection, Decision, Path, Reason, Request, Round, Shared, are_off, draw_reply,
+    Connection, Decision, Path, PlbSettings, Reason, Request, Round, Shared, are_off, draw_reply,
     flow_hash::{FlowKey, Symmetry, hash},
 };
 use sidestep_proto::tcp::Sender;

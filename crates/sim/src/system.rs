@@ -4,8 +4,10 @@ use std::{fmt, sync::Arc};
 
 use sidestep_net::{ArcId, NodeId, SettingsTable, Span, Topology};
 use sidestep_policy::{AgentSettings, PlbSettings};
-use sidestep_proto::mptcp::MptcpSettings;
-use sidestep_proto::{mptcp, tcp};
+use sidestep_proto::{
+    mptcp::{self, MptcpSettings},
+    tcp,
+};
 use sidestep_results::{Doubt, ReturnPath};
 use sidestep_scenario::{Catalogue, Scenario, SystemError, SystemInfo, SystemSpec, TcpSettings, World};
 

@@ -3,8 +3,10 @@
 
 use crate::AfterTimeout;
 use sidestep_net::{Rate, Span, Time};
-use sidestep_proto::packet::{Flags, Kind, Packet};
-use sidestep_proto::tcp::{self, Signals, Transmit, rtt::RoundTrip};
+use sidestep_proto::{
+    packet::{Flags, Kind, Packet},
+    tcp::{self, Signals, Transmit, rtt::RoundTrip},
+};
 
 use super::{AckFields, Nonces, Notice};
 

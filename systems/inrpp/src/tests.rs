@@ -2,8 +2,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use sidestep_net::{Bytes, Rate, Span, Time};
-use sidestep_proto::packet::{Kind, Packet};
-use sidestep_proto::tcp;
+use sidestep_proto::{
+    packet::{Kind, Packet},
+    tcp,
+};
 
 use super::*;
 

@@ -1,5 +1,9 @@
 //! MPTCP, each subflow hashed onto an equal-cost path.
 
+#[cfg(feature = "daemon")]
+pub mod daemon;
+#[cfg(feature = "lab")]
+pub mod lab;
 #[cfg(feature = "sim")]
 pub mod sim;
 

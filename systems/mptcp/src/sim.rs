@@ -1,8 +1,10 @@
 //! MPTCP, each subflow hashed onto an equal-cost path.
 
 use sidestep_net::Bytes;
-use sidestep_proto::mptcp::{Coupling, MptcpSettings, Scheduler};
-use sidestep_proto::{mptcp, tcp::Algorithm};
+use sidestep_proto::{
+    mptcp::{self, Coupling, MptcpSettings, Scheduler},
+    tcp::Algorithm,
+};
 
 use sidestep_engine::Sizes;
 use sidestep_scenario::SystemInfo;

@@ -1,16 +1,24 @@
 //! The path changer: a policy moves live connections among SRv6 paths.
 
+#[cfg(feature = "daemon")]
+pub mod daemon;
+#[cfg(feature = "lab")]
+pub mod lab;
 #[cfg(feature = "sim")]
 pub mod sim;
 
+#[cfg(feature = "scenario")]
 use sidestep_policy::AgentSettings;
+#[cfg(feature = "scenario")]
 use sidestep_scenario::SystemInfo;
 
 /// The path changer.
+#[cfg(feature = "scenario")]
 pub const PATHCHANGER: SystemInfo =
     SystemInfo::with_settings::<AgentSettings>("pathchanger", "the path changer", "agent");
 
 /// The path changer that draws by dice.
+#[cfg(feature = "scenario")]
 pub const RANDOM: SystemInfo =
     SystemInfo::with_settings::<AgentSettings>("random", "the path changer with the policy `random`", "agent")
         .fixing(&[("policy", "random")]);

@@ -1,5 +1,7 @@
 //! Protective Load Balancing: a new flow label after congested rounds, as Linux has it.
 
+#[cfg(feature = "lab")]
+pub mod lab;
 #[cfg(feature = "sim")]
 pub mod sim;
 

@@ -1,5 +1,7 @@
 //! Protective ReRoute: each timeout draws a new flow label.
 
+#[cfg(feature = "lab")]
+pub mod lab;
 #[cfg(feature = "sim")]
 pub mod sim;
 

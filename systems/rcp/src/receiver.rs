@@ -1,8 +1,7 @@
 //! The receiver's half: TCP's receiver, whose ACKs echo the rate that routers offered.
 
 use sidestep_net::Time;
-use sidestep_proto::packet::Packet;
-use sidestep_proto::tcp;
+use sidestep_proto::{packet::Packet, tcp};
 
 /// The half of a connection that receives data, acknowledges it, and echoes the rate of the last segment.
 #[derive(Clone, Debug)]

@@ -1,8 +1,10 @@
 //! The sender's half: TCP's sender, paced at the rate that routers offer instead of limited by a congestion window.
 
 use sidestep_net::{Span, Time};
-use sidestep_proto::packet::{Kind, Packet};
-use sidestep_proto::tcp::{self, Acked, Signals, State, Transmit};
+use sidestep_proto::{
+    packet::{Kind, Packet},
+    tcp::{self, Acked, Signals, State, Transmit},
+};
 
 /// The half of a connection that sends data.
 ///

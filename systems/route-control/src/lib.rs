@@ -40,10 +40,16 @@
 
 pub mod analysis;
 mod controller;
+#[cfg(feature = "daemon")]
+pub mod daemon;
 mod egress;
+#[cfg(feature = "lab")]
+pub mod lab;
 mod measure;
 mod patience;
 pub mod predict;
+#[cfg(feature = "daemon")]
+pub mod reflector;
 mod settings;
 #[cfg(feature = "sim")]
 pub mod sim;

@@ -20,10 +20,9 @@ use sidestep_proto::{
     packet::{Flags, Kind, Packet},
 };
 use sidestep_results::{Doubt, DoubtKind, ReturnPath, single_ways};
-use sidestep_scenario::Flow;
 
 use sidestep_engine::{Behaviour, Fate, Leaving, NO_FLOW, Node, RouteId};
-use sidestep_scenario::SystemInfo;
+use sidestep_scenario::{Flow, SystemInfo};
 use sidestep_sim::{
     SimError,
     system::{Context, MakeBehaviour, Setup, System},

@@ -1,5 +1,9 @@
 //! SEMPER: edge routers hash MPTCP subflows onto paths, without state.
 
+#[cfg(feature = "daemon")]
+pub mod daemon;
+#[cfg(feature = "lab")]
+pub mod lab;
 #[cfg(feature = "sim")]
 pub mod sim;
 

@@ -1,5 +1,7 @@
 //! Plain TCP: on the shortest path, or each connection hashed onto one of the equal-cost paths.
 
+#[cfg(feature = "lab")]
+pub mod lab;
 #[cfg(feature = "sim")]
 pub mod sim;
 

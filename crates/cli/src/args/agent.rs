@@ -1,9 +1,9 @@
 //! What `sidestep agent` and `sidestep top` take.
 
+use sidestep_pathchanger::daemon::RecordFile;
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use sidestep_agent::RecordFile;
 use sidestep_net::{Bytes, Span, UnitError};
 use sidestep_policy::Reason;
 

@@ -1,5 +1,7 @@
 //! `sidestep agent status`, `sidestep agent init` and `sidestep agent stop`.
 
+use sidestep_hostd::Proposal;
+use sidestep_pathchanger::daemon::{propose, stop_host};
 use std::{
     fs::{self, OpenOptions},
     io::{ErrorKind, Write},
@@ -8,7 +10,6 @@ use std::{
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
-use sidestep_agent::{Proposal, propose, stop_host};
 use sidestep_linux::bpf::host::Pins;
 
 use super::{

@@ -1,5 +1,9 @@
 //! `sidestep controller`, `sidestep agent` and `sidestep router`.
 
+use sidestep_pathchanger::daemon::{
+    HostConfig, HostOptions, RecordFile, RouterOptions, cannot_reset, doubtful_sources, reaches, run_host, run_router,
+    stop_router,
+};
 use std::{
     collections::BTreeMap,
     io::Write,
@@ -7,13 +11,9 @@ use std::{
     sync::Arc,
 };
 
-use sidestep_agent::{
-    Captured, HostConfig, HostOptions, MetricsConfig, READY, RecordFile, RouterOptions, Shutdown, cannot_reset,
-    captured, doubtful_sources, reaches, run_host, run_router, stop_router,
-};
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serve};
-use sidestep_hostd::Scrapes;
+use sidestep_hostd::{Captured, MetricsConfig, READY, Scrapes, Shutdown, captured};
 use sidestep_linux::{LinuxError, bpf::host::Pins, netlink::InnerRoute};
 use sidestep_net::{ParseError, Topology, topology_file};
 use sidestep_paths::PathSettings;

@@ -1,13 +1,13 @@
 //! `sidestep doctor`: what this machine's kernel can do for us.
 
+use sidestep_hostd::{MetricsConfig, restored_marks};
+use sidestep_pathchanger::daemon::{HostConfig, cannot_reset, doubtful_sources, masks_at_work, overrides_at_work};
+use sidestep_route_control::daemon::{EgressStatus, RouteControlConfig, route_control_status};
+use sidestep_semper::daemon::edge_status;
 use std::path::Path;
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
-use sidestep_agent::{
-    EgressStatus, HostConfig, MetricsConfig, RouteControlConfig, cannot_reset, doubtful_sources, edge_status,
-    masks_at_work, overrides_at_work, restored_marks, route_control_status,
-};
 use sidestep_linux::{
     netlink::{DefaultRoute, Interface, Netlink, block_on},
     probe::{Egress, Finding, Mask, Need, Part, Probed, Report, probe},

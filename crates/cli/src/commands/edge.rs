@@ -2,13 +2,15 @@
 
 mod route_control;
 
+use sidestep_hostd::{MetricsConfig, Overridden, RestoredMarks};
+use sidestep_route_control::daemon::{RouteControlConfig, route_control_status};
+use sidestep_semper::daemon::{
+    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, HashDoubt, PlacedBy, Tuple, edge_place, edge_status, run_edge,
+    stop_edge,
+};
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
-use sidestep_agent::{
-    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, HashDoubt, MetricsConfig, Overridden, PlacedBy, RestoredMarks,
-    RouteControlConfig, Tuple, edge_place, edge_status, route_control_status, run_edge, stop_edge,
-};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
@@ -80,7 +82,7 @@ fn checked(config: &EdgeConfig, json: bool) -> Outcome {
     let origin = config.settle_seed(None);
     let status = EdgeStatus::of_config(&config).map_err(Failure::usage)?;
     if json {
-        let of = |set: &sidestep_agent::EdgeDestination| serde_json::json!({ "prefix": set.prefix, "paths": set.paths.len(), "digest": set.digest });
+        let of = |set: &sidestep_semper::daemon::EdgeDestination| serde_json::json!({ "prefix": set.prefix, "paths": set.paths.len(), "digest": set.digest });
         let destinations: Vec<_> = status.destinations.iter().map(of).collect();
         return print_json(&serde_json::json!({
             "schema": 1, "generation": status.generation, "seed": status.seed, "seed_origin": origin,

@@ -1,5 +1,10 @@
 //! `sidestep agent explain`: why a connection, or what goes to an address, did or did not move.
 
+use sidestep_hostd::Overridden;
+use sidestep_pathchanger::daemon::{
+    explain::ConnectionFacts, explain::DestinationFacts, explain::LeftAlone, explain::LeftAloneFacts,
+    explain::PathFacts, explain::Question, explain::Sentences, explain::SourceFacts,
+};
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
@@ -8,10 +13,6 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
-use sidestep_agent::Overridden;
-use sidestep_agent::explain::{
-    ConnectionFacts, DestinationFacts, LeftAlone, LeftAloneFacts, PathFacts, Question, Sentences, SourceFacts,
-};
 use sidestep_linux::{
     bpf::host::{HostConfig, HostConnection, HostProgram, Names, Way, Ways},
     cgroup,

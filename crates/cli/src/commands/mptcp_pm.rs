@@ -1,15 +1,15 @@
 //! `sidestep mptcp-pm`.
 
+use sidestep_mptcp::daemon::{
+    AddressStatus, ConnectionStatus, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, PortChoice, mptcp_pm_status,
+    run_mptcp_pm, stop_mptcp_pm,
+};
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
 };
 
 use comfy_table::{Table, presets};
-use sidestep_agent::{
-    ConnectionStatus, MptcpAddressStatus, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, PortChoice, mptcp_pm_status,
-    run_mptcp_pm, stop_mptcp_pm,
-};
 
 use super::{
     daemons::{announce, at_hangups, stopped_or_relieved, warn_of},
@@ -77,7 +77,7 @@ fn read_file(path: &Path) -> Result<MptcpPmConfig, Failure> {
 /// Says that a configuration is in order, and what it holds.
 fn checked(config: &MptcpPmConfig, json: bool) -> Outcome {
     let (wish, rules) = (config.subflows, config.rules.len());
-    let (count, mode) = (wish.count.unwrap_or(sidestep_agent::DEFAULT_COUNT), wish.mode.unwrap_or_default());
+    let (count, mode) = (wish.count.unwrap_or(sidestep_mptcp::daemon::DEFAULT_COUNT), wish.mode.unwrap_or_default());
     if json {
         return print_json(&serde_json::json!({ "schema": 1, "subflows": count, "mode": mode, "rules": rules }));
     }
@@ -107,7 +107,7 @@ fn status(json: bool) -> Outcome {
     if status.unmanaged + status.overflows > 0 {
         println!("left alone: {}; lists for lost events: {}", status.unmanaged, status.overflows);
     }
-    let unused = |one: &MptcpAddressStatus| {
+    let unused = |one: &AddressStatus| {
         // Of these there is one on each interface, and JSON has them.
         let why = one.why_not.as_ref().filter(|_| !is_of_one_link(one.address))?;
         Some(format!("not used: {} ({}): {why}", one.address, one.interface))

@@ -1,7 +1,5 @@
 //! `sidestep reflector`.
 
-use sidestep_agent::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
-
 use super::{
     daemons::{announce, stopped_or_relieved},
     runtime,
@@ -10,6 +8,7 @@ use crate::{
     args::{ClockName, ReflectorArgs},
     failure::{Failure, Outcome},
 };
+use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
 
 /// Runs `sidestep reflector`.
 pub fn run(args: ReflectorArgs) -> Outcome {

@@ -1,5 +1,7 @@
 //! What an agent has in its hands, read from the kernel: for `sidestep agent status` and `sidestep top`.
 
+use sidestep_hostd::{Overridden, RestoredMarks, restored_marks};
+use sidestep_pathchanger::daemon::{Prefixes, Reach, Sockets, host_overrides, reaches_now};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -9,9 +11,6 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
-use sidestep_agent::{
-    Overridden, Prefixes, Reach, RestoredMarks, Sockets, host_overrides, reaches_now, restored_marks,
-};
 use sidestep_linux::{
     bpf::host::{self, ControllerState, HostConnection, HostProgram, Names, Pins},
     netlink::Netlink,

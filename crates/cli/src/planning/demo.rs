@@ -204,6 +204,7 @@ impl<'a> Stage<'a> {
         let scenario = Scenario::parse(part.text, part.name)
             .map_err(|error| file(Path::new(part.file), std::io::Error::other(error.to_string())))?;
         let options = sidestep_lab::RunOptions {
+            registry: sidestep_systems::lab(),
             systems: scenario.systems.clone(),
             scenario,
             out: absolute(&self.args.out.join(part.name))?,

@@ -31,6 +31,7 @@ fn run_scenario(args: LabRun) -> Outcome {
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
     let out = args.out.unwrap_or_else(|| PathBuf::from("out").join(&scenario.name));
     let options = RunOptions {
+        registry: sidestep_systems::lab(),
         scenario,
         systems,
         out: std::path::absolute(&out).map_err(Failure::run)?,

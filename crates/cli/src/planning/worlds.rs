@@ -60,7 +60,8 @@ impl Worlds for Real {
                 }
                 let out = std::path::absolute(out).map_err(|error| error.to_string())?;
                 let program = std::env::current_exe().map_err(|error| error.to_string())?;
-                let options = sidestep_lab::RunOptions { scenario, systems, out, program, command, stop };
+                let registry = sidestep_systems::lab();
+                let options = sidestep_lab::RunOptions { scenario, registry, systems, out, program, command, stop };
                 let result = sidestep_lab::run(&options, &mut LabProgress::new()).map_err(|error| error.to_string())?;
                 match result.incomplete() {
                     lines if lines.is_empty() => Ok(result),

@@ -66,9 +66,9 @@ fn the_dashboard_and_the_documentation_name_the_metrics_that_are_exported() {
         rows.flat_map(|line| words(line.split('|').nth(1).unwrap()).collect::<Vec<_>>()).collect()
     };
     let path_managers = documented(include_str!("../../../../docs/mptcp-pm.md"));
-    assert_eq!(path_managers, names(sidestep_agent::MPTCP_PM_METRICS));
+    assert_eq!(path_managers, names(sidestep_mptcp::daemon::MPTCP_PM_METRICS));
     let reflectors = documented(include_str!("../../../../docs/probes.md"));
-    assert_eq!(reflectors, names(sidestep_agent::REFLECTOR_METRICS));
+    assert_eq!(reflectors, names(sidestep_route_control::reflector::REFLECTOR_METRICS));
     let others = documented(include_str!("../../../../docs/operations.md"));
     let elsewhere = path_managers.union(&reflectors).cloned().collect();
     assert_eq!(others, exported.difference(&elsewhere).cloned().collect());
@@ -77,12 +77,12 @@ fn the_dashboard_and_the_documentation_name_the_metrics_that_are_exported() {
 /// What all daemons export.
 fn exported() -> BTreeSet<String> {
     let daemons = [
-        sidestep_agent::HOST_METRICS,
-        sidestep_agent::ROUTER_METRICS,
-        sidestep_agent::EDGE_METRICS,
-        sidestep_agent::ROUTE_CONTROL_METRICS,
-        sidestep_agent::MPTCP_PM_METRICS,
-        sidestep_agent::REFLECTOR_METRICS,
+        sidestep_pathchanger::daemon::HOST_METRICS,
+        sidestep_pathchanger::daemon::ROUTER_METRICS,
+        sidestep_semper::daemon::EDGE_METRICS,
+        sidestep_route_control::daemon::ROUTE_CONTROL_METRICS,
+        sidestep_mptcp::daemon::MPTCP_PM_METRICS,
+        sidestep_route_control::reflector::REFLECTOR_METRICS,
         sidestep_controller::CONTROLLER_METRICS,
     ];
     names(&daemons.concat())

@@ -33,7 +33,7 @@ fn a_reflector_answers_until_a_signal_ends_it() {
     namespace.run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
     let mut running = start(&room, &namespace, &["--clock", "ptp"]);
     running.wait_until_ready();
-    let method = Method::Stamp { port: 862, clock: sidestep_agent::StampClock::Ptp };
+    let method = Method::Stamp { port: 862, clock: sidestep_route_control::reflector::StampClock::Ptp };
     let spec = Spec::new("::1".parse().unwrap(), method);
     let mut prober = namespace.run(|| Prober::open(&spec)).unwrap();
     prober.send().unwrap();

@@ -1,5 +1,7 @@
 //! A controller that ends and is started again: paths and connections stay as they are.
 
+use sidestep_hostd::{StaticDestination, StaticPath};
+use sidestep_pathchanger::daemon::{EventRecord, HostOptions};
 use std::{
     fs,
     os::fd::{AsFd, OwnedFd},
@@ -7,7 +9,6 @@ use std::{
     thread,
 };
 
-use sidestep_agent::{EventRecord, HostOptions, StaticDestination, StaticPath};
 use sidestep_api::listen;
 use sidestep_controller::{Controller, serve};
 use sidestep_linux::{

@@ -1,5 +1,7 @@
 //! What Prometheus reads of an agent at work.
 
+use sidestep_hostd::MetricsConfig;
+use sidestep_pathchanger::daemon::{HOST_METRICS, RecordFile};
 use std::{
     fs,
     io::{Read, Write},
@@ -7,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use sidestep_agent::{HOST_METRICS, MetricsConfig, RecordFile};
 use sidestep_linux::{netlink, testing::root_or_skip};
 
 use crate::{
@@ -110,7 +111,7 @@ fn an_agent_does_not_start_without_its_port() {
     let lab = Lab::new(TWO_PROVIDERS);
     lab.network.node(lab.id("h")).run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
     let _taken = in_host(&lab, || std::net::TcpListener::bind(LISTEN).unwrap());
-    let options = |options: &mut sidestep_agent::HostOptions| {
+    let options = |options: &mut sidestep_pathchanger::daemon::HostOptions| {
         options.config.metrics.listen = Some(LISTEN.parse().unwrap());
     };
     let paths = vec![via(&lab, "h", "R1", "1 Gbit/s")];

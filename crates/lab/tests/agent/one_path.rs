@@ -1,6 +1,7 @@
 //! A host with two providers and an address of each, and no address of its own: its connections cannot move. One provider
 //! dies silently. What is stuck tells new connections which provider works.
 
+use sidestep_hostd::StaticPath;
 use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
@@ -12,7 +13,6 @@ use nix::sys::{
     socket::{setsockopt, sockopt},
     time::TimeVal,
 };
-use sidestep_agent::StaticPath;
 use sidestep_linux::{bpf::host::HostProgram, netlink, netns::set_sysctl, testing::root_or_skip};
 use sidestep_net::Span;
 use sidestep_policy::Stay;
@@ -166,7 +166,7 @@ fn new_connections_take_the_other_provider_three_seconds_after_one_died_silently
         thread::sleep(Duration::from_secs(3));
         assert_eq!(twenty(&lab, kind, &listener), [2; 20], "{kind:?}");
         assert_eq!((dead(&lab, "R1"), dead(&lab, "R2")), (Some(true), Some(false)), "{kind:?}");
-        let stays = |one: &sidestep_agent::EventRecord| {
+        let stays = |one: &sidestep_pathchanger::daemon::EventRecord| {
             one.kind == "stayed" && one.stay.as_deref() == Some(Stay::OnlyPath.as_str()) && (one.from, one.to) == (1, 1)
         };
         let event = eventually("a record of a timeout", || agent.events().into_iter().find(stays));

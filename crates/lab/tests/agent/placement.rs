@@ -1,5 +1,6 @@
 //! Which sockets get a path when they connect, and which are left alone.
 
+use sidestep_hostd::{StaticDestination, StaticPath};
 use std::{
     collections::BTreeSet,
     io::Read,
@@ -12,7 +13,6 @@ use nix::sys::{
     socket::{SockaddrIn6, setsockopt, sockopt},
     time::TimeVal,
 };
-use sidestep_agent::{StaticDestination, StaticPath};
 use sidestep_linux::{
     bpf::host::{HostConnection, HostCounters, HostProgram},
     sock_diag::TcpInfo,

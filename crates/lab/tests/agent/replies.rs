@@ -1,5 +1,6 @@
 //! A server whose default route back is dead: each SYN-ACK is drawn a path, by a table that survives what routes survive.
 
+use sidestep_hostd::{MetricsConfig, StaticPath};
 use std::{
     net::{SocketAddr, TcpStream},
     process::Command,
@@ -7,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use sidestep_agent::{MetricsConfig, StaticPath};
 use sidestep_linux::{netlink, nftables::flush_ruleset, testing::root_or_skip};
 
 use crate::{

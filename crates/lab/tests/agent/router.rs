@@ -1,5 +1,7 @@
 //! Router daemons that are killed and started again, and links that vanish: Path IDs and connections stay.
 
+use sidestep_hostd::AgentError;
+use sidestep_pathchanger::daemon::{RouterOptions, run_router, stop_router};
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -9,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use sidestep_agent::{AgentError, RouterOptions, run_router, stop_router};
 use sidestep_linux::{
     netlink,
     testing::{Damage, assert_mends, root_or_skip},

@@ -1,6 +1,7 @@
 //! Path sets that change under live connections: what stays is left alone, and no packet leaves by another path than its
 //! connection's.
 
+use sidestep_hostd::{StaticDestination, StaticPath};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddrV6,
@@ -8,7 +9,6 @@ use std::{
     thread,
 };
 
-use sidestep_agent::{StaticDestination, StaticPath};
 use sidestep_linux::testing::root_or_skip;
 use sidestep_policy::{AgentSettings, PolicyName};
 

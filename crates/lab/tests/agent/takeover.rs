@@ -1,5 +1,7 @@
 //! Agents that are killed, stopped by another process, or replaced by another agent: no connection notices.
 
+use sidestep_hostd::StaticPath;
+use sidestep_pathchanger::daemon::stop_host;
 use std::{
     net::IpAddr,
     os::unix::fs::PermissionsExt,
@@ -8,7 +10,6 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use sidestep_agent::{StaticPath, stop_host};
 use sidestep_linux::{
     bpf::host::{HostProgram, Pins},
     testing::root_or_skip,

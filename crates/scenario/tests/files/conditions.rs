@@ -7,8 +7,10 @@ use super::{
     round_trip::{events, impairments, topologies},
 };
 use sidestep_net::{ArcId, Direction, LinkId, LinkState, Rate, Ratio, Span};
-use sidestep_scenario::conditions::{ArcCondition, Cause, Conditions, Step};
-use sidestep_scenario::{Change, Effect, Event, Impairment, Scenario};
+use sidestep_scenario::{
+    Change, Effect, Event, Impairment, Scenario,
+    conditions::{ArcCondition, Cause, Conditions, Step},
+};
 
 /// Everything that changes, in the order in which it should.
 fn causes(scenario: &Scenario, seed: u64) -> Vec<(Span, Cause)> {

@@ -4,15 +4,14 @@ mod conditions;
 mod errors;
 mod round_trip;
 
-use sidestep_net::{Bytes, LinkId, NodeId, ParseError, Rate, Span};
-use sidestep_net::{QueueLimit, SettingsTable};
+use sidestep_net::{Bytes, LinkId, NodeId, ParseError, QueueLimit, Rate, SettingsTable, Span};
 use sidestep_paths::PathSettings;
 use sidestep_policy::{AgentSettings, PlbSettings, PolicyName, RewardName, WeightsName};
 use sidestep_proto::mptcp::{MptcpSettings, Scheduler};
 use sidestep_rcp::RcpSettings;
-use sidestep_scenario::workload::SizeDistribution;
 use sidestep_scenario::{
     Change, Event, EventDirection, Flow, Scenario, SystemError, SystemSpec, TcpSettings, Transport,
+    workload::SizeDistribution,
 };
 use sidestep_systems::simulator;
 

@@ -1,6 +1,5 @@
 use sidestep_net::{ArcId, ParallelPaths, Rate, Span};
-use sidestep_policy::AgentSettings;
-use sidestep_policy::raw;
+use sidestep_policy::{AgentSettings, raw};
 use sidestep_proto::{
     packet::{Kind, Packet},
     tcp::{Config, Profile},

@@ -9,13 +9,17 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::SemperSettings;
-use crate::table::{self, Choices, Marks, Table};
+use crate::{
+    SemperSettings,
+    table::{self, Choices, Marks, Table},
+};
 use sidestep_control::Planner;
 use sidestep_net::{ArcId, Channel, NodeId, Rate, Time, Topology, srv6};
 use sidestep_paths::PathSettings;
-use sidestep_policy::BalanceMode;
-use sidestep_policy::balance::{ALL_LIVE, Balanced, PathSet};
+use sidestep_policy::{
+    BalanceMode,
+    balance::{ALL_LIVE, Balanced, PathSet},
+};
 use sidestep_proto::{
     link::LinkState,
     packet::{Flags, Kind, Packet},

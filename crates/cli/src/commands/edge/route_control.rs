@@ -2,6 +2,10 @@
 
 mod init;
 
+use sidestep_route_control::daemon::{
+    DecisionRecord, EgressInput, EgressStatus, FamilyStatus, RouteControlConfig, RouteControlOptions,
+    RouteControlStatus, TargetStatus, WayStatus, route_control_status, run_route_control, stop_route_control,
+};
 use std::{
     fmt::Write,
     io::{IsTerminal, stdout},
@@ -11,10 +15,6 @@ use std::{
 };
 
 use comfy_table::{Table, presets};
-use sidestep_agent::{
-    DecisionRecord, EgressInput, EgressStatus, FamilyStatus, RouteControlConfig, RouteControlOptions,
-    RouteControlStatus, TargetStatus, WayStatus, route_control_status, run_route_control, stop_route_control,
-};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
@@ -84,7 +84,7 @@ fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
     let targets = config.targets();
     let knobs = &config.control;
     if json {
-        let egress = |(egress, of): (&sidestep_agent::EgressConfig, &Vec<u32>)| serde_json::json!({ "name": egress.name, "dev": egress.dev, "targets": of.len() });
+        let egress = |(egress, of): (&sidestep_route_control::daemon::EgressConfig, &Vec<u32>)| serde_json::json!({ "name": egress.name, "dev": egress.dev, "targets": of.len() });
         let egresses: Vec<_> = config.egresses.iter().zip(&targets.of).map(egress).collect();
         return print_json(&serde_json::json!({
             "schema": 1,

@@ -103,6 +103,7 @@ impl Stage for Lab {
         let mut played = Played::new();
         for seed in 1..=seeds {
             let options = RunOptions {
+                registry: sidestep_systems::lab(),
                 scenario: Scenario { seed: seed.into(), ..scenario.clone() },
                 systems: systems.to_vec(),
                 out: self.out.join(&scenario.name).join(seed.to_string()),

@@ -1,0 +1,22 @@
+//! Where Prometheus may read a daemon's metrics.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use crate::read_address;
+
+/// Whether and where Prometheus may read metrics.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Where to listen; `None`: nowhere.
+    #[serde(deserialize_with = "address")]
+    pub listen: Option<SocketAddr>,
+    /// Whether to have the kernel count runs of BPF programs, all of the machine's.
+    pub bpf_stats: bool,
+}
+
+fn address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
+    read_address(&String::deserialize(input)?).map(Some).map_err(D::Error::custom)
+}

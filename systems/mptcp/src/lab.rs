@@ -1,0 +1,72 @@
+//! MPTCP with Linux's scheduler, its subflows hashed onto equal-cost paths: many between the same two addresses, by
+//! `sidestep mptcp-pm` on each host, or one between each pair of the hosts' interfaces, by the kernel's path manager.
+
+use sidestep_lab::{Choice, Daemon, LabError, Run, Setup, System, equal_cost, plan::Multipath};
+use sidestep_net::{NodeId, Topology};
+use sidestep_paths::Igp;
+use sidestep_proto::mptcp::{Coupling, MptcpSettings, PathManager, Scheduler, SourcePorts};
+use sidestep_scenario::{Scenario, SystemInfo};
+
+/// MPTCP, each subflow hashed onto an equal-cost path.
+#[derive(Clone, Copy, Debug)]
+pub struct Mptcp;
+
+impl System for Mptcp {
+    fn info(&self) -> SystemInfo {
+        crate::MPTCP
+    }
+
+    /// Linux's own scheduler; each subflow has a congestion control for itself.
+    fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
+        let settings: MptcpSettings = run.settings()?;
+        let notes = differences(run, &settings)?;
+        let daemons = match settings.path_manager {
+            PathManager::Ndiffports => vec![path_manager(&run.scenario.topology, settings.subflows)],
+            PathManager::Fullmesh => Vec::new(),
+        };
+        let choice = Some(subflows(run.scenario, settings.path_manager));
+        Ok(Setup { mptcp: Some(settings), daemons, notes, choice, ..Setup::new(run, Multipath::Ecmp) })
+    }
+}
+
+/// The path manager on every host, which opens `subflows` of each connection, the first included. Each node has a network
+/// namespace of its own, and so a path manager; it leaves no state.
+pub fn path_manager(topology: &Topology, subflows: u32) -> Daemon {
+    let hosts = topology.node_ids().filter(|node| !topology.is_router(*node)).map(Some).collect();
+    Daemon::new("mptcp-pm", subflows, hosts, move |_, around| {
+        Ok(around.program(["mptcp-pm", "--no-state", "--subflows", &subflows.to_string()]))
+    })
+}
+
+/// What the subflows that a path manager opens choose among: equal-cost paths, or interfaces.
+fn subflows(scenario: &Scenario, manager: PathManager) -> Choice {
+    let (topology, igp) = (scenario.topology.clone(), Igp::new(&scenario.topology));
+    Choice::new("path for all subflows", move |from: NodeId, to: NodeId| {
+        let interfaces = match manager {
+            PathManager::Ndiffports => 1,
+            PathManager::Fullmesh => topology.outgoing(from).len().max(topology.outgoing(to).len()),
+        };
+        Some(interfaces.max(equal_cost(&topology, &igp, from, to)))
+    })
+}
+
+/// In what Linux's MPTCP differs from what the settings ask for; an error where it has nothing like it.
+pub fn differences(run: &Run<'_>, settings: &MptcpSettings) -> Result<Vec<String>, LabError> {
+    if !matches!(settings.scheduler, Scheduler::Linux | Scheduler::MinRtt) {
+        return Err(run.refuse("Linux has its own scheduler, `linux`, which also stands for `min-rtt` alone"));
+    }
+    let mut notes = Vec::new();
+    let own = &run.scenario.tcp.congestion_control;
+    let uncoupled = match settings.congestion_control {
+        Coupling::Reno => true,
+        Coupling::Cubic => own == "cubic",
+        Coupling::Lia | Coupling::Olia | Coupling::Balia => false,
+    };
+    if !uncoupled {
+        notes.push(format!("Linux does not couple the subflows of MPTCP: each has {own} for itself"));
+    }
+    if settings.source_ports != SourcePorts::Linux {
+        notes.push("source ports of subflows are those that Linux gives".into());
+    }
+    Ok(notes)
+}

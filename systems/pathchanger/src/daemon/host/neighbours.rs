@@ -1,0 +1,97 @@
+//! What other programs of the host do with marks, and whether they masquerade: looked at when the agent starts, and again while it works.
+
+use sidestep_hostd::{AgentError, firewall::Firewall, firewall::RestoredMarks};
+use sidestep_linux::{
+    marks::{Collision, Hook, MarkUses},
+    netlink::Family,
+};
+
+use super::Host;
+
+/// What others do with marks, as it was last read.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    uses: MarkUses,
+    /// What of it meets our bits.
+    met: Vec<Collision>,
+    firewall: Firewall,
+}
+
+impl Neighbours {
+    /// How many rules of others meet our bits of the mark.
+    pub(super) fn met(&self) -> usize {
+        self.met.len()
+    }
+
+    /// The rules of others that restore our bits of marks.
+    pub(super) fn restored(&self) -> &[RestoredMarks] {
+        self.firewall.found()
+    }
+
+    /// Whether the rules of nf_tables and iptables may be others than when they were read.
+    pub(super) fn may_differ(&mut self) -> bool {
+        self.firewall.is_due()
+    }
+
+    /// The families of which somebody masquerades connections.
+    pub(super) fn masqueraded(&self) -> Vec<Family> {
+        self.uses.masqueraded()
+    }
+
+    /// Which mask would be better than `mask`.
+    fn advice(&self, mask: u32) -> String {
+        match self.uses.free_mask().filter(|free| *free != mask) {
+            Some(free) => format!("set `mark_mask = {free:#x}` in [agent], which nothing seen here uses"),
+            None => "set `mark_mask` in [agent] to bits that nothing uses".into(),
+        }
+    }
+}
+
+impl Host {
+    /// Says whose marks ours meet; an error if somebody's rule of routing does, unless connections depend on us already.
+    pub(super) async fn check_marks(&mut self) -> Result<(), AgentError> {
+        let (mask, new) = (self.mark.mask, self.look_at_marks().await?);
+        if let Some(first) = new.iter().find(|collision| collision.misroutes)
+            && !self.inherited
+            && !self.options.dry_run
+        {
+            let advice = self.neighbours.advice(mask);
+            return Err(AgentError::MarkCollision { mask, with: first.with.clone(), advice });
+        }
+        self.warn_of_collisions(&new);
+        Ok(())
+    }
+
+    /// Warns of rules that have appeared since, and meet our marks. Connections depend on the agent by now, so it goes on.
+    pub(super) async fn watch_marks(&mut self) -> Result<(), AgentError> {
+        let new = self.look_at_marks().await?;
+        self.warn_of_collisions(&new);
+        self.keep_sources(self.neighbours.masqueraded());
+        Ok(())
+    }
+
+    fn warn_of_collisions(&self, collisions: &[Collision]) {
+        if collisions.is_empty() {
+            return;
+        }
+        let (mask, advice) = (self.mark.mask, self.neighbours.advice(self.mark.mask));
+        for collision in collisions {
+            let wrongly = if collision.misroutes { ", so connections may be routed wrongly" } else { "" };
+            tracing::warn!("mark_mask {mask:#x} meets {}{wrongly}: {advice}", collision.with);
+        }
+    }
+
+    /// Reads what others do with marks; returns which of it meets ours and did not before.
+    async fn look_at_marks(&mut self) -> Result<Vec<Collision>, AgentError> {
+        let mask = self.mark.mask;
+        let Neighbours { uses, met, firewall } = &mut self.neighbours;
+        uses.read_rules(&self.netlink).await?;
+        if firewall.is_due() {
+            firewall.read(uses, mask, &[Hook::Rerouted], "a connection that is moved goes on along its former path");
+        }
+        let now = uses.collisions(mask, self.mark.slots());
+        let new = now.iter().filter(|collision| !met.contains(collision)).cloned().collect();
+        *met = now;
+        Ok(new)
+    }
+}

@@ -1,0 +1,93 @@
+//! What passes the egresses, for the controller: the passive measurement on each of their interfaces.
+
+use crate::Passage;
+use sidestep_hostd::AgentError;
+use sidestep_linux::{
+    bpf::passive::{self, Passive, PassiveSample},
+    netlink::Family,
+};
+use sidestep_net::{Bytes, Time};
+
+use super::{Moves, RouteControl};
+
+/// So many connections are remembered; those of which nothing was seen for longest are forgotten.
+const CONNECTIONS: u32 = 65_536;
+
+impl RouteControl {
+    /// Measures each egress that is there, and no other interface. A dry run changes nothing in the kernel, this neither.
+    pub(super) async fn attach_passive(&mut self) -> Result<(), AgentError> {
+        if !self.options.config.is_passive() || self.options.dry_run {
+            self.passive = None;
+            return Ok(());
+        }
+        let passive = match &mut self.passive {
+            Some(passive) => passive,
+            none => none.insert(Passive::load(CONNECTIONS)?),
+        };
+        for (egress, link) in self.links.iter().enumerate() {
+            let Some(link) = link else { continue };
+            // Of egresses that share an interface the first one counts: packets do not say which next hop they take.
+            let before = self.links.iter().take(egress).flatten();
+            if before.clone().any(|other| other.index == link.index)
+                || passive.is_attached(&self.netlink, link.index).await?
+            {
+                continue;
+            }
+            passive.attach(&self.netlink, link, egress).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has removed a program.
+    pub(super) async fn is_passive_lost(&self) -> Result<bool, AgentError> {
+        let Some(passive) = &self.passive else { return Ok(false) };
+        for link in self.links.iter().flatten() {
+            if !passive.is_attached(&self.netlink, link.index).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Tells the controller of a family what of it has passed each egress.
+    pub(super) fn tell_passages(&mut self, family: Family, now: Time) -> Result<(), AgentError> {
+        let Some(passive) = &mut self.passive else { return Ok(()) };
+        let samples = passive.sample_family(family)?;
+        let (count, active) = (self.links.len(), self.active(family));
+        // Of what was lost by another egress and is sent again by this one, the acknowledgement counts for the other. It shows
+        // nothing of that, unless flows stay on their egress.
+        let stays = self.options.config.route_control.moves == Moves::NewConnections;
+        let passages = samples.iter().take(count).enumerate().map(|(egress, sample)| {
+            let passage = passage(sample);
+            if stays || egress == active { passage } else { Passage { last_advance: Time::ZERO, ..passage } }
+        });
+        let passages: Vec<Passage> = passages.collect();
+        if let Some(side) = self.side_mut(family) {
+            side.controller.handle_passages(now, &passages);
+        }
+        let mut samples = samples.iter().take(count).enumerate();
+        samples.try_for_each(|(egress, sample)| self.suspect((family, egress), now, sample))
+    }
+}
+
+/// Removes what a daemon left on the interfaces of this namespace; returns whether there was anything.
+pub(super) async fn remove_all(netlink: &sidestep_linux::netlink::Netlink) -> Result<bool, AgentError> {
+    let mut found = false;
+    for interface in netlink.interfaces().await? {
+        found |= passive::remove(netlink, interface.index).await?;
+    }
+    Ok(found)
+}
+
+fn passage(sample: &PassiveSample) -> Passage {
+    let count = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    Passage {
+        // Both directions of a flow take the egress where its address is that of the egress.
+        acked: Bytes::new(sample.acked.get().saturating_add(sample.received.get())),
+        connections: sample.connections,
+        segments: count(sample.data_segments),
+        retransmitted: count(sample.retransmitted),
+        rtt: sample.rtt.map(|rtt| rtt.mean),
+        last_advance: sample.last_advance.unwrap_or(Time::ZERO),
+    }
+}
