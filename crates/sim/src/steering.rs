@@ -1,7 +1,6 @@
-//! What moves flows: the path changer, and what Linux has against which it is measured.
+//! What moves flows: the path policies of hosts, and Linux by flow labels.
 
 mod events;
-mod plb;
 #[cfg(test)]
 mod tests;
 
@@ -11,13 +10,15 @@ use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_net::{Bytes, NodeId, Time};
 use sidestep_policy::{
-    Connection, Decision, Path, PlbSettings, Reason, Request, Round, Shared, are_off, draw_reply,
+    Connection, Decision, Path, Reason, Request, Round, Shared, are_off, draw_reply,
     flow_hash::{FlowKey, Symmetry, hash},
 };
 use sidestep_proto::tcp::Sender;
 
-pub use self::plb::Plb;
-use crate::routing::EcmpPaths;
+use crate::{
+    routing::EcmpPaths,
+    system::{LabelRule, MakeRule},
+};
 use sidestep_engine::{End, Event, FlowId, Half, Move, RouteId, Steering};
 
 /// What moves the flows of one run.
@@ -60,14 +61,14 @@ enum By {
     Nothing,
     /// The policy of the eBPF program, among these routes; and that of the other end's, for ACKs.
     Policy { data: PathSelector, acks: Option<Acceptor> },
-    /// A new flow label: after timeouts (Protective ReRoute), and after congested rounds if there is a [`Plb`].
+    /// A new flow label: after timeouts, and when its rule says so.
     Label { data: Labelled, acks: Labelled, client: Counts, server: Counts },
 }
 
 /// What Linux counts at one end of a flow that is moved by its labels.
 #[derive(Debug, Default)]
 struct Counts {
-    plb: Option<(PlbSettings, Plb)>,
+    rule: Option<Box<dyn LabelRule>>,
     /// Segments that came again.
     duplicates: u32,
     /// Whether it has answered a SYN.
@@ -258,9 +259,9 @@ impl Steer {
         self.insert(flow, Steered { node: data.node, mss, moves: 0, by: By::Policy { data, acks } });
     }
 
-    /// Has Linux move a flow of `node` by its flow label, and by PLB where `plb` has its settings.
-    pub fn by_label(&mut self, flow: FlowId, node: NodeId, data: Labelled, acks: Labelled, plb: Option<PlbSettings>) {
-        let counts = || Counts { plb: plb.map(|knobs| (knobs, Plb::default())), ..Counts::default() };
+    /// Has Linux move a flow of `node` by its flow label, and by a rule at each end if there is one.
+    pub fn by_label(&mut self, flow: FlowId, node: NodeId, data: Labelled, acks: Labelled, rule: Option<&MakeRule>) {
+        let counts = || Counts { rule: rule.map(MakeRule::make), ..Counts::default() };
         let by = By::Label { data, acks, client: counts(), server: counts() };
         self.insert(flow, Steered { node, mss: 0, moves: 0, by });
     }

@@ -2,8 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-use sidestep_net::{ArcId, NodeId, SettingsTable, Span, Topology};
-use sidestep_policy::{AgentSettings, PlbSettings};
+use sidestep_net::{ArcId, NodeId, SettingsTable, Span, Time, Topology};
+use sidestep_policy::AgentSettings;
 use sidestep_proto::{
     mptcp::{self, MptcpSettings},
     tcp,
@@ -85,9 +85,26 @@ pub enum Steerer {
     None,
     /// The path changer, among SRv6 paths.
     Policy(AgentSettings),
-    /// Linux, by flow labels: after timeouts, and after congested rounds where PLB is on.
-    Label(Option<PlbSettings>),
+    /// Linux, by flow labels: after timeouts, and when a rule of each end says so.
+    Label(Option<MakeRule>),
 }
+
+/// When an end of a connection takes a new flow label, besides after its timeouts.
+pub trait LabelRule: fmt::Debug {
+    /// A round trip has ended; the counts of segments are cumulative, and `idle` means that none is in flight. Returns whether the
+    /// connection gets a new label.
+    fn handle_round(&mut self, now: Time, delivered: u32, delivered_ce: u32, idle: bool) -> bool;
+
+    /// The retransmission timer fired; `random` is 32 uniform bits.
+    fn handle_timeout(&mut self, now: Time, random: u32);
+
+    /// What moves for this rule are recorded as.
+    fn reason(&self) -> &'static str;
+}
+
+/// Makes the rule of an end of a connection.
+#[derive(Clone)]
+pub struct MakeRule(Arc<dyn Fn() -> Box<dyn LabelRule> + Send + Sync>);
 
 /// What both ends of a flow speak.
 #[derive(Clone, Debug)]
@@ -125,6 +142,24 @@ impl MakeBehaviour {
     /// Behaviours that this function makes; `None`: the node has none.
     pub fn new(make: impl Fn(&Topology, NodeId) -> Option<Box<dyn Behaviour>> + Send + Sync + 'static) -> Self {
         MakeBehaviour(Arc::new(make))
+    }
+}
+
+impl MakeRule {
+    /// Rules that this function makes.
+    pub fn new(make: impl Fn() -> Box<dyn LabelRule> + Send + Sync + 'static) -> Self {
+        MakeRule(Arc::new(make))
+    }
+
+    /// A rule.
+    pub(crate) fn make(&self) -> Box<dyn LabelRule> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for MakeRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MakeRule")
     }
 }
 

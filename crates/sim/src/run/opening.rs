@@ -168,11 +168,11 @@ impl Simulation<'_> {
         match &system.mover {
             Steerer::None => {}
             Steerer::Policy(knobs) => self.steer_by_policy(knobs, flow, (from, to), mss, (&paths, &back)),
-            Steerer::Label(plb) => {
+            Steerer::Label(rule) => {
                 let seed = self.hash_seed;
                 let data = Labelled { key: keys[0], seed, paths: forward };
                 let acks = Labelled { key: keys[0].reversed(), seed, paths: reverse };
-                self.world.steering.by_label(flow, from, data, acks, *plb);
+                self.world.steering.by_label(flow, from, data, acks, rule.as_ref());
             }
         }
         for (flow, key) in (flow.0..).map(FlowId).zip(&keys) {

@@ -48,21 +48,21 @@ impl Steer {
         let Some((steered, random)) = self.steered(flow) else { return Move::default() };
         let By::Label { client, server, .. } = &mut steered.by else { return Move::default() };
         let of_acks = end.half == Half::Receiver;
-        let Counts { plb, duplicates, .. } = if of_acks { server } else { client };
+        let Counts { rule, duplicates, .. } = if of_acks { server } else { client };
         let reason = match event {
             Event::Signals(signals) if is_timeout(signals) => {
-                if let Some((knobs, plb)) = plb {
-                    plb.handle_timeout(knobs, now, random.rotate_left(16));
+                if let Some(rule) = rule {
+                    rule.handle_timeout(now, random.rotate_left(16));
                 }
                 if signals.syn_timeout() { "syn_timeout" } else { "rto" }
             }
             Event::Signals(signals) if signals.round_ended() => {
-                let Some((knobs, plb)) = plb else { return Move::default() };
+                let Some(rule) = rule else { return Move::default() };
                 let Some(sender) = end.sender else { return Move::default() };
-                if !plb.handle_round(knobs, now, sender.delivered(), sender.delivered_ce(), sender.in_flight() == 0) {
+                if !rule.handle_round(now, sender.delivered(), sender.delivered_ce(), sender.in_flight() == 0) {
                     return Move::default();
                 }
-                "plb"
+                rule.reason()
             }
             Event::Duplicate => {
                 *duplicates += 1;

@@ -4,37 +4,36 @@ use sidestep_net::{Span, Time};
 use sidestep_policy::PlbSettings;
 
 /// The state of one connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Plb {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rounds {
+    settings: PlbSettings,
     congested_rounds: u32,
     pause_until: Time,
     delivered: u32,
     delivered_ce: u32,
 }
 
-impl Plb {
+impl Rounds {
+    /// Nothing has happened yet.
+    pub fn new(settings: PlbSettings) -> Rounds {
+        Rounds { settings, congested_rounds: 0, pause_until: Time::ZERO, delivered: 0, delivered_ce: 0 }
+    }
+
     /// A round trip has ended; the counters are cumulative. Returns whether the connection gets a new label.
-    pub fn handle_round(
-        &mut self,
-        config: &PlbSettings,
-        now: Time,
-        delivered: u32,
-        delivered_ce: u32,
-        idle: bool,
-    ) -> bool {
+    pub fn handle_round(&mut self, now: Time, delivered: u32, delivered_ce: u32, idle: bool) -> bool {
         let acked = delivered.wrapping_sub(self.delivered);
         let marked = delivered_ce.wrapping_sub(self.delivered_ce);
         (self.delivered, self.delivered_ce) = (delivered, delivered_ce);
         if acked == 0 {
             return false;
         }
-        if f64::from(marked) < config.cong_thresh.as_f64() * f64::from(acked) {
+        if f64::from(marked) < self.settings.cong_thresh.as_f64() * f64::from(acked) {
             self.congested_rounds = 0;
-        } else if self.congested_rounds < config.rehash_rounds {
+        } else if self.congested_rounds < self.settings.rehash_rounds {
             self.congested_rounds += 1;
         }
         let enough = |rounds: u32| rounds > 0 && self.congested_rounds >= rounds;
-        let due = enough(config.rehash_rounds) || idle && enough(config.idle_rehash_rounds);
+        let due = enough(self.settings.rehash_rounds) || idle && enough(self.settings.idle_rehash_rounds);
         if !due || now < self.pause_until {
             return false;
         }
@@ -43,8 +42,8 @@ impl Plb {
     }
 
     /// The retransmission timer fired; `random` is 32 uniform bits.
-    pub fn handle_timeout(&mut self, config: &PlbSettings, now: Time, random: u32) {
-        let pause = config.suspend_rto.as_nanos();
+    pub fn handle_timeout(&mut self, now: Time, random: u32) {
+        let pause = self.settings.suspend_rto.as_nanos();
         let more = ((u128::from(pause) * u128::from(random)) >> 32) as u64;
         self.pause_until = now + Span::from_nanos(pause + more);
         self.congested_rounds = 0;
@@ -61,12 +60,12 @@ mod tests {
     use super::*;
 
     /// Rounds of ten segments each, of which so many are marked; returns after which of them there was a new label.
-    fn labels(plb: &mut Plb, marks: &[u32], idle: bool) -> Vec<usize> {
+    fn labels(plb: &mut Rounds, marks: &[u32], idle: bool) -> Vec<usize> {
         let (mut delivered, mut delivered_ce) = (plb.delivered, plb.delivered_ce);
         let mut found = Vec::new();
         for (round, marks) in marks.iter().enumerate() {
             (delivered, delivered_ce) = (delivered + 10, delivered_ce + marks);
-            if plb.handle_round(&PlbSettings::default(), Time::ZERO, delivered, delivered_ce, idle) {
+            if plb.handle_round(Time::ZERO, delivered, delivered_ce, idle) {
                 found.push(round);
             }
         }
@@ -75,23 +74,23 @@ mod tests {
 
     #[test]
     fn a_busy_connection_is_moved_after_twelve_congested_rounds_in_a_row() {
-        let mut plb = Plb::default();
+        let mut plb = Rounds::new(PlbSettings::default());
         assert_eq!(labels(&mut plb, &[5; 30], false), [11, 23]);
         let mut marks = [10; 20];
         marks[8] = 4;
-        assert_eq!(labels(&mut Plb::default(), &marks, false), [0; 0]);
+        assert_eq!(labels(&mut Rounds::new(PlbSettings::default()), &marks, false), [0; 0]);
     }
 
     #[test]
     fn an_idle_connection_is_moved_after_three() {
-        assert_eq!(labels(&mut Plb::default(), &[5; 7], true), [2, 5]);
+        assert_eq!(labels(&mut Rounds::new(PlbSettings::default()), &[5; 7], true), [2, 5]);
     }
 
     #[test]
     fn after_a_timeout_it_stays_for_one_to_two_minutes() {
         for (random, seconds) in [(0, 60), (u32::MAX / 2, 89), (u32::MAX, 119)] {
-            let mut plb = Plb::default();
-            plb.handle_timeout(&PlbSettings::default(), Time::ZERO, random);
+            let mut plb = Rounds::new(PlbSettings::default());
+            plb.handle_timeout(Time::ZERO, random);
             assert_eq!(plb.pause_until.as_nanos() / 1_000_000_000, seconds);
             assert_eq!(labels(&mut plb, &[10; 40], false), [0; 0]);
         }
@@ -133,7 +132,7 @@ mod tests {
             let path = |id| Path { id, weight: 1, bdp: Bytes::new(10_000), rtt: Span::from_millis(1) };
             let paths: Vec<_> = (0..paths).map(path).collect();
             let mut policy = Connection::open(&knobs, &paths, Time::ZERO, 0)?;
-            let mut plb = Plb::default();
+            let mut plb = Rounds::new(config);
             let mut round = Round { mss: 1_000, cwnd: Bytes::new(10_000), ..Round::default() };
             for (kind, time, delivered, marked, in_flight, random) in events {
                 // Times below a minute and long pauses alike; one timeout in forty signals.
@@ -141,13 +140,13 @@ mod tests {
                 round.in_flight = in_flight;
                 let before = policy.path();
                 if kind == 0 {
-                    plb.handle_timeout(&config, round.now, remix(random));
+                    plb.handle_timeout(round.now, remix(random));
                     prop_assert!(policy.handle_timeout(round, false, random).moved);
                 } else {
                     round.delivered += delivered;
                     round.delivered_ce += marked.min(delivered);
                     let (all, ce) = (round.delivered, round.delivered_ce);
-                    let rehash = plb.handle_round(&config, round.now, all, ce, in_flight == 0);
+                    let rehash = plb.handle_round(round.now, all, ce, in_flight == 0);
                     prop_assert_eq!(policy.handle_round(round, random).moved, rehash);
                     prop_assert_eq!(policy.path() != before, rehash);
                 }
