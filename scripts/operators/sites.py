@@ -85,7 +85,7 @@ class Host(Site):
 
     def config(self):
         text = self.stage.run("site", self.stage.sidestep, "agent", "init")
-        return text.replace("[agent]\n", f"[agent]\n{self.knobs}", 1)
+        return text.replace("[pathchanger]\n", f"[pathchanger]\n{self.knobs}", 1)
 
     def is_ready(self):
         if self.daemon.poll() is not None:

@@ -47,7 +47,7 @@ fn a_run_of_route_control_whose_answers_come_back_over_the_dead_provider_is_doub
     let dead = |direction: &str| {
         let event =
             format!("[[event]]\nat = \"100 s\"\nlink = \"P-D\"\naction = \"blackhole\"\ndirection = \"{direction}\"\n");
-        texts(&Scenario::parse(&format!("{text}{event}"), "test").unwrap(), "irc", 3)
+        texts(&Scenario::parse(&format!("{text}{event}"), "test").unwrap(), "route-control", 3)
     };
     let both = dead("both");
     assert_eq!(both.len(), 1, "{both:?}");

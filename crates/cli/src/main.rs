@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 fn start_logging(verbose: u8, format: LogFormat) {
     let default = match verbose {
         // Whoever runs a route controller wants to see each move, and how its egresses are.
-        0 => "warn,sidestep_agent::edge::route_control=info",
+        0 => "warn,sidestep_route_control=info",
         1 => "info",
         _ => "debug",
     };

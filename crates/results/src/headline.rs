@@ -40,13 +40,13 @@ pub enum Says {
 }
 
 /// Systems of ours with all settings at their defaults: of several in a run, the first is the one that is recommended.
-const RECOMMENDED: [&str; 5] = ["pathchanger", "irc", "semper", "inrpp", "mptcp"];
+const RECOMMENDED: [&str; 5] = ["pathchanger", "route-control", "semper", "inrpp", "mptcp"];
 /// In one run, values nearer than this are called about the same.
 const ALIKE: f64 = 0.05;
 
 /// The system that the others are compared with: what the network does where nobody decides.
 pub(crate) fn baseline(run: &RunResult) -> Option<(&str, &SystemResult)> {
-    let is_none = |name: &str| name.starts_with("irc:") && has(name, "mode", &["none"]);
+    let is_none = |name: &str| name.starts_with("route-control:") && has(name, "mode", &["none"]);
     let find = |wanted: &dyn Fn(&str) -> bool| run.systems.iter().find(|(name, _)| wanted(name));
     find(&|name| name == "tcp").or_else(|| find(&is_none)).or_else(|| find(&|name| name == "ecmp"))
 }
@@ -333,8 +333,14 @@ mod tests {
             (recommended(&run).map(|(name, _)| name.to_owned()), baseline(&run).map(|(name, _)| name.to_owned()))
         };
         let pair = |one: &str, other: &str| (Some(one.to_owned()), Some(other.to_owned()));
-        let irc = ["irc:mode=none", "irc:mode=ideal", "irc:guards=false", "irc", "irc:mode=predictive"];
-        assert_eq!(name(&irc), pair("irc", "irc:mode=none"));
+        let irc = [
+            "route-control:mode=none",
+            "route-control:mode=ideal",
+            "route-control:guards=false",
+            "route-control",
+            "route-control:mode=predictive",
+        ];
+        assert_eq!(name(&irc), pair("route-control", "route-control:mode=none"));
         assert_eq!(name(&["tcp", "rcp", "inrpp"]), pair("inrpp", "tcp"));
         assert_eq!(name(&["tcp", "semper", "semper:mode=rendezvous", "semper-stateful"]), pair("semper", "tcp"));
         assert_eq!(name(&["tcp", "random"]), (None, Some("tcp".into())));
@@ -373,8 +379,8 @@ mod tests {
         let next_to_nothing = headline(&carried(&[("tcp", 0.001), ("pathchanger", 508.0)]));
         assert!(next_to_nothing.ends_with("and plain TCP next to nothing."), "{next_to_nothing}");
         let mut alone = RunResult::new("alone", World::Sim, 1);
-        alone.systems.insert("irc", SystemResult { goodput_mbps: 9.0, ..SystemResult::default() });
-        assert_eq!(headline(&alone), "irc carried 9.0 Mbit/s.");
+        alone.systems.insert("route-control", SystemResult { goodput_mbps: 9.0, ..SystemResult::default() });
+        assert_eq!(headline(&alone), "route-control carried 9.0 Mbit/s.");
         assert_eq!(headline(&RunResult::new("none", World::Sim, 1)), "No system has been run.");
     }
 
@@ -399,7 +405,10 @@ mod tests {
         );
         assert!(of(0.125, 0.5).ends_with("4.0 × as long under pathchanger."));
         assert!(of(0.1251, 0.125).ends_with("which is about the same."));
-        assert_eq!(headline(&transfers(&[("irc", 0.12)])), "Transfers took 0.120 s on average under irc.");
+        assert_eq!(
+            headline(&transfers(&[("route-control", 0.12)])),
+            "Transfers took 0.120 s on average under route-control."
+        );
         let mut run = transfers(&[("tcp", 0.5), ("pathchanger", 0.1)]);
         for (_, mean) in [("tcp", 0.5), ("pathchanger", 0.1)] {
             let name = if mean > 0.2 { "tcp" } else { "pathchanger" };

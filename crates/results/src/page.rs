@@ -375,18 +375,18 @@ mod tests {
 
     #[test]
     fn reasons_to_doubt_are_on_the_page_and_in_the_terminal_as_they_are_in_the_file() {
-        let mut run = testing::run(&["tcp", "irc"], 1);
+        let mut run = testing::run(&["tcp", "route-control"], 1);
         let doubt = crate::Doubt::new(crate::DoubtKind::CouldNotAct, "nothing <to> choose\u{7}");
-        run.systems.get_mut("irc").unwrap().validity.push(doubt);
+        run.systems.get_mut("route-control").unwrap().validity.push(doubt);
         run.conclude();
         let html = page(&run, &Pictures { plot: "", times: None }, &[], "");
-        assert!(html.contains("irc: nothing &lt;to&gt; choose\u{fffd}."), "{html}");
+        assert!(html.contains("route-control: nothing &lt;to&gt; choose\u{fffd}."), "{html}");
         let terminal = crate::table(&run);
-        assert!(terminal.contains("\ndoubt: irc: nothing <to> choose\u{fffd}"), "{terminal}");
+        assert!(terminal.contains("\ndoubt: route-control: nothing <to> choose\u{fffd}"), "{terminal}");
         let json = serde_json::to_value(&run).unwrap();
         assert_eq!(
             (&json["validity"][0]["kind"], &json["validity"][0]["system"]),
-            (&"could-not-act".into(), &"irc".into())
+            (&"could-not-act".into(), &"route-control".into())
         );
     }
 

@@ -265,14 +265,14 @@ mod tests {
         let seeds = [with(None), with(Some("2 % late")), with(Some("3 % late"))];
         let mut systems = Named::default();
         systems.insert("tcp", SystemResult { repeated: Repeated::of(&seeds), ..with(None) });
-        systems.insert("irc", with(Some("4 % late")));
+        systems.insert("route-control", with(Some("4 % late")));
         let found = of(&systems);
         let texts: Vec<_> = found.iter().map(|one| (one.system.as_str(), one.text.as_str())).collect();
-        assert_eq!(texts, [("tcp", "2 % late (the first such seed; so in 2 of 3)"), ("irc", "4 % late")]);
+        assert_eq!(texts, [("tcp", "2 % late (the first such seed; so in 2 of 3)"), ("route-control", "4 % late")]);
         let many: Vec<String> = (1..=5).map(|number| format!("connection {number} failed")).collect();
         assert_eq!(shortened(many.clone()), ["connection 1 failed (and 4 more)"]);
         assert_eq!(shortened(many[..3].to_vec()), many[..3]);
         let json = serde_json::to_value(&found[1]).unwrap();
-        assert_eq!(json, serde_json::json!({"kind": "late-machine", "system": "irc", "text": "4 % late"}));
+        assert_eq!(json, serde_json::json!({"kind": "late-machine", "system": "route-control", "text": "4 % late"}));
     }
 }

@@ -273,21 +273,21 @@ mod tests {
             .set("warmup", "1 s")
             .parallel_paths(3)
             .network("rate", "7 Mbit/s")
-            .set("agent.silence_backoff.min", "1 s")
-            .set("agent.silence_backoff.max", "2 s")
-            .set("agent.policy", "next")
+            .set("pathchanger.silence_backoff.min", "1 s")
+            .set("pathchanger.silence_backoff.max", "2 s")
+            .set("pathchanger.policy", "next")
             .flow(bulk("c1", "s1").with("connections", 4).with_table("tcp", part([("congestion_control", "reno")])))
             .flow(cbr("c*", "s*", "1 Mbit/s"))
             .event(down("2 s").link("A-*").with("direction", "forward"))
             .impairment(impairment("1 s", "10 ms", "loss").path("path-2").with("loss", "5 %"));
         let text = "duration = '10 s'\nwarmup = '1 s'\n[topology]\ngenerator = 'parallel-paths'\npaths = 3\nrate = '7 Mbit/s'\n\
-                    [agent]\npolicy = 'next'\nsilence_backoff = { min = '1 s', max = '2 s' }\n\
+                    [pathchanger]\npolicy = 'next'\nsilence_backoff = { min = '1 s', max = '2 s' }\n\
                     [[flow]]\nkind = 'bulk'\nfrom = 'c1'\nto = 's1'\nconnections = 4\ntcp = { congestion_control = 'reno' }\n\
                     [[flow]]\nkind = 'cbr'\nfrom = 'c*'\nto = 's*'\nrate = '1 Mbit/s'\n\
                     [[event]]\nat = '2 s'\nlink = 'A-*'\naction = 'down'\ndirection = 'forward'\n\
                     [[impairment]]\ngood = '1 s'\nbad = '10 ms'\neffect = 'loss'\nloss = '5 %'\npath = 'path-2'";
         assert_eq!(built.build(), Scenario::parse(text, "built").unwrap());
-        assert_eq!(built.build().tables["agent"]["policy"].as_str(), Some("next"));
+        assert_eq!(built.build().tables["pathchanger"]["policy"].as_str(), Some("next"));
     }
 
     #[test]

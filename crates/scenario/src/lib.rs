@@ -17,7 +17,7 @@
 //! [plb]                               # see PlbSettings
 //! [routing]                           # see RoutingSettings
 //! [paths]                             # see PathSettings
-//! [agent]                             # see AgentSettings
+//! [pathchanger]                             # see AgentSettings
 //! [[flow]]
 //! kind = "bulk"
 //! name = "bulk-1"                     # default: kind and number of the flow in the file

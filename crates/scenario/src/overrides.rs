@@ -52,8 +52,8 @@ enum Step {
 /// ```
 /// use sidestep_scenario::overrides::Sweep;
 ///
-/// let sweep: Sweep = "agent.congestion_backoff={ min = \"1 s\", max = \"2 s\" },{ min = \"2 s\", max = \"4 s\" }".parse()?;
-/// assert_eq!((sweep.key(), sweep.values().len()), ("agent.congestion_backoff".to_owned(), 2));
+/// let sweep: Sweep = "pathchanger.congestion_backoff={ min = \"1 s\", max = \"2 s\" },{ min = \"2 s\", max = \"4 s\" }".parse()?;
+/// assert_eq!((sweep.key(), sweep.values().len()), ("pathchanger.congestion_backoff".to_owned(), 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -290,8 +290,9 @@ mod tests {
 
     #[test]
     fn tables_that_are_missing_are_made_and_the_last_value_counts() {
-        let text = set("a = 1\n", &["agent.gamma=0.2", "agent.gamma=0.3", "agent.policy=plb"]).unwrap();
-        assert_eq!(text, "a = 1\n\n[agent]\ngamma = 0.3\npolicy = \"plb\"\n");
+        let text =
+            set("a = 1\n", &["pathchanger.gamma=0.2", "pathchanger.gamma=0.3", "pathchanger.policy=plb"]).unwrap();
+        assert_eq!(text, "a = 1\n\n[pathchanger]\ngamma = 0.3\npolicy = \"plb\"\n");
     }
 
     #[test]

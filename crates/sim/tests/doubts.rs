@@ -55,13 +55,13 @@ fn route_control_whose_answers_come_back_over_the_dead_provider_is_told_of() {
             format!("[[event]]\nat = \"20 s\"\nlink = \"P-D\"\naction = \"blackhole\"\ndirection = \"{direction}\"\n");
         Scenario::parse(&format!("{text}{event}"), "test").unwrap()
     };
-    let found = told(&dead("both"), "irc");
+    let found = told(&dead("both"), "route-control");
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
         found[0].starts_with("answers from `D` come back to `E` over `P-D` whatever egress `E` takes"),
         "{found:?}"
     );
     assert!(found[0].contains("dead for 20.0 s while another egress was fine: "), "{found:?}");
-    assert!(told(&dead("forward"), "irc").is_empty());
-    assert!(told(&dead("both"), "irc:mode=none").is_empty(), "what never acts cannot fail to");
+    assert!(told(&dead("forward"), "route-control").is_empty());
+    assert!(told(&dead("both"), "route-control:mode=none").is_empty(), "what never acts cannot fail to");
 }

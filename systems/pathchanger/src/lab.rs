@@ -132,7 +132,7 @@ fn start(around: &Surroundings<'_>, settings: &AgentSettings, node: NodeId) -> R
         _ => {}
     }
     let config = around.logs.join(format!("agent-{name}.toml"));
-    let tables = toml::to_string(&std::collections::BTreeMap::from([("agent", settings)]));
+    let tables = toml::to_string(&std::collections::BTreeMap::from([("pathchanger", settings)]));
     let tables = tables.map_err(|error| LabError::file(&config)(std::io::Error::other(error)))?;
     let text = format!("# The path changer on {name}.\n\n{tables}");
     std::fs::write(&config, text).map_err(LabError::file(&config))?;

@@ -15,10 +15,10 @@ use sidestep_scenario::SystemInfo;
 /// The path changer.
 #[cfg(feature = "scenario")]
 pub const PATHCHANGER: SystemInfo =
-    SystemInfo::with_settings::<AgentSettings>("pathchanger", "the path changer", "agent");
+    SystemInfo::with_settings::<AgentSettings>("pathchanger", "the path changer", "pathchanger");
 
 /// The path changer that draws by dice.
 #[cfg(feature = "scenario")]
 pub const RANDOM: SystemInfo =
-    SystemInfo::with_settings::<AgentSettings>("random", "the path changer with the policy `random`", "agent")
+    SystemInfo::with_settings::<AgentSettings>("random", "the path changer with the policy `random`", "pathchanger")
         .fixing(&[("policy", "random")]);

@@ -8,7 +8,7 @@
 
 use sidestep_net::{Rate, Span};
 
-use super::IrcRto;
+use super::RouteControlRto;
 
 /// The rates that TCP gets, in any one unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,17 +87,17 @@ pub fn overtaken(packets_per_second: f64, from: Span, to: Span) -> f64 {
 
 /// The retransmission timeout on a path whose round trip does not vary; `None` where none is considered. RFC 6298,
 /// section 2, rule 2.4 rounds the sum up; the paper's section 3 speaks of the lesser of the two, which no TCP takes.
-pub fn rto(rule: IrcRto, rtt: Span, min_rto: Span) -> Option<Span> {
+pub fn rto(rule: RouteControlRto, rtt: Span, min_rto: Span) -> Option<Span> {
     match rule {
-        IrcRto::Off => None,
-        IrcRto::Rfc => Some(rtt.max(min_rto)),
-        IrcRto::Linux => Some(rtt + min_rto),
+        RouteControlRto::Off => None,
+        RouteControlRto::Rfc => Some(rtt.max(min_rto)),
+        RouteControlRto::Linux => Some(rtt + min_rto),
     }
 }
 
 /// The round trip beyond which a move from a path with round trip `rtt` makes timers fire: no acknowledgement comes for the
 /// difference of the two round trips.
-pub fn timeout_onset(rule: IrcRto, rtt: Span, min_rto: Span) -> Option<Span> {
+pub fn timeout_onset(rule: RouteControlRto, rtt: Span, min_rto: Span) -> Option<Span> {
     rto(rule, rtt, min_rto).map(|rto| rtt + rto)
 }
 
@@ -140,9 +140,9 @@ mod tests {
     #[test]
     fn timeouts_begin_beyond_240_ms_by_the_rfc_and_280_ms_in_linux() {
         let onset = |rule| timeout_onset(rule, Span::from_millis(40), Span::from_millis(200));
-        assert_eq!(onset(IrcRto::Rfc), Some(Span::from_millis(240)));
-        assert_eq!(onset(IrcRto::Linux), Some(Span::from_millis(280)));
-        assert_eq!(onset(IrcRto::Off), None);
+        assert_eq!(onset(RouteControlRto::Rfc), Some(Span::from_millis(240)));
+        assert_eq!(onset(RouteControlRto::Linux), Some(Span::from_millis(280)));
+        assert_eq!(onset(RouteControlRto::Off), None);
     }
 
     #[test]

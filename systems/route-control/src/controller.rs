@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use sidestep_net::{Rate, SettingError, SettingsTable as _, Span, Time};
 
 use super::{
-    Decision, Health, IrcMode, IrcSettings, Passage, PredictionError, Probe, Reason, Report, Sample, Timeout,
+    Decision, Health, Passage, PredictionError, Probe, Reason, Report, RouteControlMode, RouteControlSettings, Sample,
+    Timeout,
     analysis::{Rates, Times, overtaken, rto, static_wins, time_to_backup, time_to_primary},
     egress::Egress,
     measure::{Measurement, Summary},
@@ -21,7 +22,7 @@ use super::{
 /// Chooses the egress of an aggregate.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    knobs: IrcSettings,
+    knobs: RouteControlSettings,
     egresses: Vec<Egress>,
     active: usize,
     /// The routing period that is being measured, or will be.
@@ -73,7 +74,7 @@ const KNOWN_IMPAIRMENTS: u32 = 3;
 
 impl Controller {
     /// A controller over egresses of these rates, the primary first; a rate of zero is not known.
-    pub fn new(knobs: &IrcSettings, capacities: &[Rate], now: Time) -> Result<Self, SettingError> {
+    pub fn new(knobs: &RouteControlSettings, capacities: &[Rate], now: Time) -> Result<Self, SettingError> {
         knobs.check()?;
         let knobs = knobs.effective();
         let probes = probes(&knobs) as usize;
@@ -101,7 +102,7 @@ impl Controller {
             patience: None,
             knobs,
         };
-        if matches!(controller.knobs.mode, IrcMode::Practical | IrcMode::Predictive) {
+        if matches!(controller.knobs.mode, RouteControlMode::Practical | RouteControlMode::Predictive) {
             // The first decision is not shortened at random.
             controller.plan(0);
         }
@@ -231,9 +232,9 @@ impl Controller {
             of.lose_carrier(now);
         }
         match self.knobs.mode {
-            IrcMode::None => {}
-            IrcMode::Ideal => self.follow(now),
-            IrcMode::Practical | IrcMode::Predictive => {
+            RouteControlMode::None => {}
+            RouteControlMode::Ideal => self.follow(now),
+            RouteControlMode::Practical | RouteControlMode::Predictive => {
                 if egress == self.active && !carrier {
                     let to = self.fallback_egress(now);
                     self.go(now, to.unwrap_or(egress), if to.is_some() { Reason::Carrier } else { Reason::AllDead });
@@ -242,11 +243,11 @@ impl Controller {
         }
     }
 
-    /// An impairment of an egress has begun or ended, for [`IrcMode::Ideal`]; others do not listen.
+    /// An impairment of an egress has begun or ended, for [`RouteControlMode::Ideal`]; others do not listen.
     pub fn handle_impairment(&mut self, now: Time, egress: usize, impaired: bool) {
         let Some(of) = self.egresses.get_mut(egress) else { return };
         of.told_impaired = impaired;
-        if self.knobs.mode == IrcMode::Ideal {
+        if self.knobs.mode == RouteControlMode::Ideal {
             self.follow(now);
         }
     }
@@ -418,7 +419,7 @@ impl Controller {
     /// Where the aggregate should go, guards apart; the egress in use is alive.
     fn wish(&self, now: Time, of: &Egress) -> (usize, Reason) {
         let mut stays = Reason::Fine;
-        let predictive = self.knobs.mode == IrcMode::Predictive;
+        let predictive = self.knobs.mode == RouteControlMode::Predictive;
         // Among backups none is preferred: two sites that share them would chase each other.
         if let Some(primary) = self.egresses.first().filter(|primary| self.active > 0 && primary.is_alive()) {
             let against = self.against_return(now, primary);
@@ -475,7 +476,7 @@ impl Controller {
         if self.last_move.is_some_and(|moved| now < moved + hold_down) {
             return Some(Reason::HoldDown);
         }
-        if knobs.mode == IrcMode::Predictive && now < self.settled {
+        if knobs.mode == RouteControlMode::Predictive && now < self.settled {
             return Some(Reason::Settling);
         }
         // A queue on a slow backup must not keep the aggregate there for ever.
@@ -568,7 +569,7 @@ fn summaries(egresses: &mut [Egress], targets: Option<&Targets>, period: u32) ->
 }
 
 /// Probes of each egress in a measurement period.
-fn probes(knobs: &IrcSettings) -> u32 {
+fn probes(knobs: &RouteControlSettings) -> u32 {
     // The settings' check bounds it.
     (knobs.measurement_period.as_nanos() / knobs.probe_interval.as_nanos().max(1)).max(1) as u32
 }

@@ -1,5 +1,5 @@
 //! The route controller: probes the egresses of a multihomed site, and has packets to some destinations take the one that
-//! `proto::irc` chooses.
+//! [`Controller`](crate::Controller) chooses.
 //!
 //! A packet never waits for the daemon. If it dies, rules and routes stay, and packets go on by the egress in use.
 
@@ -24,7 +24,7 @@ mod telling;
 mod trial;
 mod ways;
 
-use crate::IrcMode;
+use crate::RouteControlMode;
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher, RandomState},
@@ -231,7 +231,7 @@ impl RouteControl {
     }
 
     fn mode(&self) -> &'static str {
-        if self.options.config.control.mode == IrcMode::Predictive { "predictive" } else { "practical" }
+        if self.options.config.control.mode == RouteControlMode::Predictive { "predictive" } else { "practical" }
     }
 
     /// Random bits.

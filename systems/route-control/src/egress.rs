@@ -3,7 +3,7 @@
 use sidestep_net::{Rate, Span, Time};
 
 use super::{
-    Health, IrcSettings, Passage,
+    Health, Passage, RouteControlSettings,
     analysis::misses,
     measure::{Losses, Measurement, Summary},
     patience::Flights,
@@ -151,7 +151,13 @@ impl Egress {
     }
 
     /// Judges the measurement of a period; acknowledgements of data that took this egress came last at `last_advance`.
-    pub(super) fn judge(&mut self, now: Time, summary: Summary, knobs: &IrcSettings, last_advance: Option<Time>) {
+    pub(super) fn judge(
+        &mut self,
+        now: Time,
+        summary: Summary,
+        knobs: &RouteControlSettings,
+        last_advance: Option<Time>,
+    ) {
         let Summary { sent, lost, lost_at_end, dead_since, delays, .. } = summary;
         if sent == 0 {
             return;
@@ -204,7 +210,7 @@ impl Egress {
 
     /// Whether it has fallen silent. Few probes are enough if there are no more; where others are still waited for, those of the
     /// measurements before count, too.
-    fn is_silent(&self, summary: &Summary, knobs: &IrcSettings) -> bool {
+    fn is_silent(&self, summary: &Summary, knobs: &RouteControlSettings) -> bool {
         let Summary { sent, lost, lost_at_end, partial, .. } = *summary;
         if !partial {
             return lost_at_end >= knobs.dead_probes.min(sent);
@@ -221,7 +227,7 @@ impl Egress {
     }
 
     /// So many probes at the start of a measurement were swallowed by an outage that is over: they say nothing of how the egress is now.
-    fn swallowed(&mut self, summary: &Summary, knobs: &IrcSettings) -> u32 {
+    fn swallowed(&mut self, summary: &Summary, knobs: &RouteControlSettings) -> u32 {
         if !is_guarded(knobs) {
             return 0;
         }
@@ -241,7 +247,7 @@ impl Egress {
 
     /// How many of how many packets were lost: the probes, or the data that passed where it contradicts them. Data that is sent again
     /// was not always lost, so that its share is an upper bound.
-    fn credible(&self, sent: u32, lost: u32, knobs: &IrcSettings) -> (u32, u32) {
+    fn credible(&self, sent: u32, lost: u32, knobs: &RouteControlSettings) -> (u32, u32) {
         let Some((Passage { segments, retransmitted, .. }, _)) = self.passage.filter(|_| knobs.ack_veto) else {
             return (sent, lost);
         };
@@ -258,7 +264,7 @@ impl Egress {
 
     /// How it is after a measurement below the threshold: an impairment may only have been missed. Of `sent` probes `good` were sent
     /// after an outage.
-    fn after_good_measurement(&mut self, sent: u32, good: u32, knobs: &IrcSettings) -> Health {
+    fn after_good_measurement(&mut self, sent: u32, good: u32, knobs: &RouteControlSettings) -> Health {
         if self.impaired_since.is_none() {
             return Health::Fine;
         }
@@ -301,6 +307,6 @@ impl Egress {
 }
 
 /// Whether more than one measurement may be needed to be sure that an impairment is over; not so in the paper's controller.
-fn is_guarded(knobs: &IrcSettings) -> bool {
+fn is_guarded(knobs: &RouteControlSettings) -> bool {
     knobs.recovery_miss.as_f64() < 1.0
 }

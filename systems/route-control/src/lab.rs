@@ -16,7 +16,7 @@ use sidestep_paths::Igp;
 use sidestep_results::{Doubt, DoubtKind, Recorder, ReturnPath};
 use sidestep_scenario::SystemInfo;
 
-use crate::{IrcMode, IrcSettings, daemon::route_control_status};
+use crate::{RouteControlMode, RouteControlSettings, daemon::route_control_status};
 use sites::Controlled;
 
 /// Route control.
@@ -30,14 +30,14 @@ impl System for RouteControl {
 
     /// The reflectors answer before the controllers ask.
     fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
-        let settings: IrcSettings = run.settings()?;
+        let settings: RouteControlSettings = run.settings()?;
         let mut setup = Setup::new(run, Multipath::Single);
         match settings.mode {
-            IrcMode::None => return Ok(setup),
-            IrcMode::Ideal => {
+            RouteControlMode::None => return Ok(setup),
+            RouteControlMode::Ideal => {
                 return Err(run.refuse("nobody tells a real edge of impairments: `mode=ideal` is for the simulator"));
             }
-            IrcMode::Practical | IrcMode::Predictive => {}
+            RouteControlMode::Practical | RouteControlMode::Predictive => {}
         }
         let sites = sites::controlled(run.scenario, &settings).map_err(|problem| run.refuse(problem))?;
         if sites.is_empty() {
@@ -72,7 +72,7 @@ fn reflector(routers: BTreeSet<NodeId>) -> Daemon {
     })
 }
 
-fn controller(settings: IrcSettings, sites: Vec<Controlled>) -> Daemon {
+fn controller(settings: RouteControlSettings, sites: Vec<Controlled>) -> Daemon {
     let nodes: Vec<NodeId> = sites.iter().map(|site| site.edge).collect();
     let text = format!("{settings:?} {sites:?}");
     let command = move |node: Option<NodeId>, around: &Surroundings<'_>| command(around, &settings, &sites, node);
@@ -82,7 +82,7 @@ fn controller(settings: IrcSettings, sites: Vec<Controlled>) -> Daemon {
 
 fn command(
     around: &Surroundings<'_>,
-    settings: &IrcSettings,
+    settings: &RouteControlSettings,
     sites: &[Controlled],
     node: Option<NodeId>,
 ) -> Result<Command, LabError> {

@@ -3,7 +3,7 @@
 //! A [`Controller`] knows the egresses towards one destination in the order of preference: the first is the primary, the
 //! others are backups, all alike, used only while the primary is seen impaired. Time is divided into routing periods. At the end of
 //! each lies a measurement period, in which every egress is probed. Once the probes of a measurement period are answered, or
-//! their timeout has passed, the controller decides. [`IrcSettings`] has its settings.
+//! their timeout has passed, the controller decides. [`RouteControlSettings`] has its settings.
 //!
 //! - `handle_…` takes an input: an answered probe, what the aggregate did, carrier, an impairment, or a timeout that is due.
 //! - `poll_transmit` returns the next probe to send, `poll_timeout` when to call `handle_timeout`, and `poll_decision` what
@@ -18,11 +18,11 @@
 //! [`predict`] has the throughput that TCP gets, [`analysis`] the paper's arithmetic.
 //!
 //! ```
-//! use sidestep_route_control::IrcSettings;
+//! use sidestep_route_control::RouteControlSettings;
 //! use sidestep_net::{Rate, Time};
 //! use sidestep_route_control::{Controller, Reason};
 //!
-//! let knobs = IrcSettings { guards: false, ..IrcSettings::default() };
+//! let knobs = RouteControlSettings { guards: false, ..RouteControlSettings::default() };
 //! let mut controller = Controller::new(&knobs, &[Rate::ZERO, Rate::ZERO], Time::ZERO)?;
 //! // Nobody answers the probes of the primary; the backup's are answered at once.
 //! while let Some((now, _)) = controller.poll_timeout().filter(|(due, _)| due.as_secs_f64() < 2.0) {
@@ -60,7 +60,7 @@ mod tests;
 
 use std::fmt;
 
-pub use settings::{IrcMode, IrcPrediction, IrcRto, IrcSettings};
+pub use settings::{RouteControlMode, RouteControlPrediction, RouteControlRto, RouteControlSettings};
 use sidestep_net::{Bytes, Rate, Span, Time};
 
 pub use controller::Controller;
@@ -70,11 +70,12 @@ pub use targets::{TargetReport, Targets};
 
 /// Route control, as scenarios name it.
 #[cfg(feature = "scenario")]
-pub const ROUTE_CONTROL: sidestep_scenario::SystemInfo = sidestep_scenario::SystemInfo::with_settings::<IrcSettings>(
-    "irc",
-    "Intelligent Route Control at a multihomed edge",
-    "irc",
-);
+pub const ROUTE_CONTROL: sidestep_scenario::SystemInfo =
+    sidestep_scenario::SystemInfo::with_settings::<RouteControlSettings>(
+        "route-control",
+        "Intelligent Route Control at a multihomed edge",
+        "route-control",
+    );
 
 /// A probe of an egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

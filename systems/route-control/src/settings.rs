@@ -9,12 +9,12 @@ use sidestep_net::{Bytes, Ratio, SettingError, SettingsTable, Span, settings::en
 /// The defaults are for use. Without `guards` it is the paper's own controller, which the paper finds wanting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct IrcSettings {
+pub struct RouteControlSettings {
     /// The routers that control the routes of their hosts' packets; empty: each router whose hosts send flows and which
     /// has at least two egress links.
     pub edges: Vec<String>,
     /// How the controller decides.
-    pub mode: IrcMode,
+    pub mode: RouteControlMode,
     /// The time from one decision to the next.
     pub routing_period: Span,
     /// The last part of a routing period, in which paths are probed.
@@ -28,7 +28,7 @@ pub struct IrcSettings {
     /// So many probes lost in a row, up to the last one, mean that the path is dead.
     pub dead_probes: u32,
     /// How throughput is predicted.
-    pub prediction: IrcPrediction,
+    pub prediction: RouteControlPrediction,
     /// TCP's least timeout, for predictions and guards.
     pub min_rto: Span,
     /// The length of a full packet.
@@ -58,7 +58,7 @@ pub struct IrcSettings {
     /// No move to a path whose round trip is longer by at least this; 0: no bound.
     pub rtt_rise: Span,
     /// Which timeout of TCP a rise of the round trip must stay below.
-    pub rto: IrcRto,
+    pub rto: RouteControlRto,
     /// After a move throughput is not judged for so many times the time that TCP takes to fill the path; 0: no wait.
     pub fill: f64,
     /// Whether impairments that are too short to gain from a move are sat out: the paper's condition (5).
@@ -68,7 +68,7 @@ pub struct IrcSettings {
 /// How the route controller decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum IrcMode {
+pub enum RouteControlMode {
     /// Never: the primary path always.
     None,
     /// It is told at once when one of its egress links is impaired, and when not any more; in the simulator only.
@@ -83,7 +83,7 @@ pub enum IrcMode {
 /// How the throughput of a path is predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum IrcPrediction {
+pub enum RouteControlPrediction {
     /// By PFTK's formula of loss and round trip, capped by capacity, history and demand.
     #[default]
     Formula,
@@ -94,7 +94,7 @@ pub enum IrcPrediction {
 /// How TCP computes its retransmission timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum IrcRto {
+pub enum RouteControlRto {
     /// A rise of the round trip is not compared with a timeout.
     Off,
     /// The larger of the least timeout and the smoothed round trip with its variation (RFC 6298).
@@ -104,11 +104,11 @@ pub enum IrcRto {
     Linux,
 }
 
-impl Default for IrcSettings {
+impl Default for RouteControlSettings {
     fn default() -> Self {
-        IrcSettings {
+        RouteControlSettings {
             edges: Vec::new(),
-            mode: IrcMode::Practical,
+            mode: RouteControlMode::Practical,
             // The paper's section 2: longer than TCP takes to react to a loss, and short enough to leave an outage
             // soon.
             routing_period: Span::from_secs(1),
@@ -120,7 +120,7 @@ impl Default for IrcSettings {
             loss_threshold: Ratio::ZERO,
             // Our choice: 50 ms of silence, which losses at random of a tenth show once in 100,000 times.
             dead_probes: 5,
-            prediction: IrcPrediction::Formula,
+            prediction: RouteControlPrediction::Formula,
             // Linux's `TCP_RTO_MIN`, and the lesser of the two that section 3 names.
             min_rto: Span::from_millis(200),
             // The packets of section 3's example.
@@ -147,7 +147,7 @@ impl Default for IrcSettings {
             reordering: 0.0,
             // Section 3: from there on the timers of all connections fire.
             rtt_rise: Span::from_millis(200),
-            rto: IrcRto::Linux,
+            rto: RouteControlRto::Linux,
             // Section 4.
             fill: 1.0,
             // Section 6.
@@ -156,13 +156,13 @@ impl Default for IrcSettings {
     }
 }
 
-impl IrcSettings {
+impl RouteControlSettings {
     /// The settings that hold: these, or without `guards` the paper's controller.
-    pub fn effective(&self) -> IrcSettings {
+    pub fn effective(&self) -> RouteControlSettings {
         if self.guards {
             return self.clone();
         }
-        IrcSettings {
+        RouteControlSettings {
             decision_jitter: Ratio::ZERO,
             ack_veto: false,
             confidence: 0.0,
@@ -173,7 +173,7 @@ impl IrcSettings {
             timescale: 0.0,
             reordering: 0.0,
             rtt_rise: Span::ZERO,
-            rto: IrcRto::Off,
+            rto: RouteControlRto::Off,
             fill: 0.0,
             sit_out: false,
             ..self.clone()
@@ -187,7 +187,7 @@ impl IrcSettings {
     }
 }
 
-impl SettingsTable for IrcSettings {
+impl SettingsTable for RouteControlSettings {
     const FILE_ONLY: &'static [&'static str] = &["edges"];
 
     fn check(&self) -> Result<(), SettingError> {

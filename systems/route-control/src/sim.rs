@@ -5,7 +5,7 @@
 //! its hosts send takes the egress in use. Answers come as the IGP has them, by whatever egress. Edges of hosts answer
 //! probes, over the IGP's path back.
 
-use crate::{Controller, IrcMode, IrcSettings, Probe, Sample, Timeout};
+use crate::{Controller, Probe, RouteControlMode, RouteControlSettings, Sample, Timeout};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -46,11 +46,11 @@ impl System for RouteControl {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let knobs: IrcSettings = context.settings()?;
+    let knobs: RouteControlSettings = context.settings()?;
     let topology = Arc::new(context.scenario.topology.clone());
     let sites = sites(context, &knobs)?;
     let (returns, doubts) = match knobs.mode {
-        IrcMode::None => (Vec::new(), Vec::new()),
+        RouteControlMode::None => (Vec::new(), Vec::new()),
         _ => returns(context, &sites),
     };
     let shared = Arc::new(Shared {
@@ -114,7 +114,7 @@ fn ways(topology: &Topology, site: NodeId, edge: NodeId) -> Vec<(u64, Vec<ArcId>
 }
 
 /// The routers that control routes.
-fn sites(context: &Context<'_>, knobs: &IrcSettings) -> Result<BTreeSet<NodeId>, SimError> {
+fn sites(context: &Context<'_>, knobs: &RouteControlSettings) -> Result<BTreeSet<NodeId>, SimError> {
     let topology = &context.scenario.topology;
     if knobs.edges.is_empty() {
         let connections = context.scenario.flows.iter().filter(|flow| flow.transport().is_some());
@@ -155,7 +155,7 @@ fn hosts_of(topology: &Topology, router: NodeId) -> Vec<ArcId> {
 struct Shared {
     topology: Arc<Topology>,
     igp: Igp,
-    knobs: IrcSettings,
+    knobs: RouteControlSettings,
     seed: u64,
 }
 

@@ -53,17 +53,17 @@ fn mbits(mbits: f64) -> Rate {
     Rate::from_bits_per_sec((mbits * 1e6) as u64)
 }
 
-fn paper() -> IrcSettings {
-    IrcSettings { guards: false, ..IrcSettings::default() }
+fn paper() -> RouteControlSettings {
+    RouteControlSettings { guards: false, ..RouteControlSettings::default() }
 }
 
 /// With guards, but always at the same times.
-fn guarded() -> IrcSettings {
-    IrcSettings { decision_jitter: Ratio::ZERO, reordering: 3.0, ..IrcSettings::default() }
+fn guarded() -> RouteControlSettings {
+    RouteControlSettings { decision_jitter: Ratio::ZERO, reordering: 3.0, ..RouteControlSettings::default() }
 }
 
 impl Bench {
-    fn new(knobs: &IrcSettings, capacities: &[Rate], seed: u64) -> Bench {
+    fn new(knobs: &RouteControlSettings, capacities: &[Rate], seed: u64) -> Bench {
         Bench {
             controller: Controller::new(knobs, capacities, Time::ZERO).unwrap(),
             random: Pcg32::seed_from_u64(seed),
@@ -76,7 +76,7 @@ impl Bench {
         }
     }
 
-    fn two(knobs: &IrcSettings) -> Bench {
+    fn two(knobs: &RouteControlSettings) -> Bench {
         Bench::new(knobs, &[Rate::ZERO; 2], 7)
     }
 
@@ -188,8 +188,12 @@ fn answers_bring_the_decision_forward_to_the_end_of_the_period() {
 
 #[test]
 fn nothing_is_measured_or_moved_without_control() {
-    let mut controller =
-        Controller::new(&IrcSettings { mode: IrcMode::None, ..paper() }, &[Rate::ZERO; 2], Time::ZERO).unwrap();
+    let mut controller = Controller::new(
+        &RouteControlSettings { mode: RouteControlMode::None, ..paper() },
+        &[Rate::ZERO; 2],
+        Time::ZERO,
+    )
+    .unwrap();
     assert_eq!(controller.poll_timeout(), None);
     controller.handle_impairment(at(1.0), 0, true);
     controller.handle_carrier(at(1.0), 0, false);
@@ -198,8 +202,12 @@ fn nothing_is_measured_or_moved_without_control() {
 
 #[test]
 fn ideal_control_moves_when_it_is_told() {
-    let mut controller =
-        Controller::new(&IrcSettings { mode: IrcMode::Ideal, ..paper() }, &[Rate::ZERO; 2], Time::ZERO).unwrap();
+    let mut controller = Controller::new(
+        &RouteControlSettings { mode: RouteControlMode::Ideal, ..paper() },
+        &[Rate::ZERO; 2],
+        Time::ZERO,
+    )
+    .unwrap();
     let decision = |controller: &mut Controller| controller.poll_decision().map(|one| (one.at, one.to, one.reason));
     controller.handle_impairment(at(5.0), 0, true);
     assert_eq!(decision(&mut controller), Some((at(5.0), 1, Reason::Told)));
@@ -211,7 +219,7 @@ fn ideal_control_moves_when_it_is_told() {
 
 #[test]
 fn an_outage_is_left_and_the_primary_taken_again() {
-    for knobs in [paper(), guarded(), IrcSettings { mode: IrcMode::Predictive, ..guarded() }] {
+    for knobs in [paper(), guarded(), RouteControlSettings { mode: RouteControlMode::Predictive, ..guarded() }] {
         let mut bench = Bench::two(&knobs);
         bench.run(30.0, while_bad(10.1, 20.1, DEAD));
         assert_eq!(bench.moves(), [(1, Reason::Dead), (0, Reason::Recovered)], "{knobs:?}");
@@ -228,7 +236,7 @@ fn the_papers_controller_leaves_for_a_single_lost_probe() {
     // One probe of the tenth measurement.
     bench.run(12.5, while_bad(9.7, 9.71, DEAD));
     assert_eq!(bench.moves(), [(1, Reason::Loss), (0, Reason::Recovered)]);
-    let mut bench = Bench::two(&IrcSettings { loss_threshold: Ratio::from_ppb(30_000_000), ..paper() });
+    let mut bench = Bench::two(&RouteControlSettings { loss_threshold: Ratio::from_ppb(30_000_000), ..paper() });
     bench.run(12.5, while_bad(9.7, 9.71, DEAD));
     assert_eq!(bench.moves(), []);
 }
@@ -246,21 +254,22 @@ fn confidence_takes_a_single_lost_probe_for_chance_and_a_tenth_lost_for_certain(
 #[test]
 fn an_impairment_that_measurements_may_miss_ends_only_when_that_is_unlikely() {
     // 40 probes miss 3 % with probability 0.3: without the bound it returns again and again.
-    let returns = |knobs: &IrcSettings| {
+    let returns = |knobs: &RouteControlSettings| {
         let mut bench = Bench::two(knobs);
         bench.run(300.0, while_bad(10.0, 1e9, losing(0.03)));
         bench.moves().iter().filter(|(to, _)| *to == 0).count()
     };
     let cautious = returns(&guarded());
-    let rash = returns(&IrcSettings { recovery_miss: Ratio::from_ppb(1_000_000_000), ..guarded() });
+    let rash = returns(&RouteControlSettings { recovery_miss: Ratio::from_ppb(1_000_000_000), ..guarded() });
     assert!(returns(&paper()) > 40 && rash > 40 && cautious * 5 <= rash, "{} {rash} {cautious}", returns(&paper()));
 }
 
 #[test]
 fn two_egresses_that_are_equally_bad_are_no_reason_to_move() {
-    for mode in [IrcMode::Practical, IrcMode::Predictive] {
+    for mode in [RouteControlMode::Practical, RouteControlMode::Predictive] {
         for seed in 0..20 {
-            let mut bench = Bench::new(&IrcSettings { mode, ..IrcSettings::default() }, &[Rate::ZERO; 2], seed);
+            let mut bench =
+                Bench::new(&RouteControlSettings { mode, ..RouteControlSettings::default() }, &[Rate::ZERO; 2], seed);
             bench.run_with(600.0, |_, _| losing(0.05), |_, _| Some((4.0, 10)));
             assert!(bench.moves().len() <= 1, "{mode:?} {seed}: {:?}", bench.moves());
         }
@@ -291,7 +300,7 @@ fn an_egress_without_carrier_is_left_at_once_and_gets_no_probes() {
 
 #[test]
 fn hold_down_keeps_it_from_returning_but_not_from_leaving_a_dead_egress() {
-    let knobs = IrcSettings { hold_down: Span::from_secs(30), ..guarded() };
+    let knobs = RouteControlSettings { hold_down: Span::from_secs(30), ..guarded() };
     let mut bench = Bench::two(&knobs);
     bench.run(60.0, while_bad(10.0, 12.0, DEAD));
     let moves: Vec<&Decision> = bench.decisions.iter().filter(|one| one.from != one.to).collect();
@@ -305,7 +314,7 @@ fn hold_down_keeps_it_from_returning_but_not_from_leaving_a_dead_egress() {
 
 #[test]
 fn acknowledgements_that_advance_veto_an_alarm_of_the_probes() {
-    let dead = |advances: bool, knobs: &IrcSettings| {
+    let dead = |advances: bool, knobs: &RouteControlSettings| {
         let mut bench = Bench::two(knobs);
         bench.run(5.0, |_, _| FINE);
         while let Some((now, timeout)) = bench.controller.poll_timeout().filter(|(due, _)| *due < at(8.0)) {
@@ -324,13 +333,13 @@ fn acknowledgements_that_advance_veto_an_alarm_of_the_probes() {
         bench.controller.active() == 1
     };
     assert!(!dead(true, &guarded()) && dead(false, &guarded()));
-    assert!(dead(true, &IrcSettings { ack_veto: false, ..guarded() }));
+    assert!(dead(true, &RouteControlSettings { ack_veto: false, ..guarded() }));
 }
 
 #[test]
 fn a_move_to_less_delay_waits_while_three_packets_would_be_overtaken() {
     // The primary has 40 ms less delay one way, and recovers; 4 connections.
-    let moves_until = |end: f64, mbits: f64, knobs: &IrcSettings| {
+    let moves_until = |end: f64, mbits: f64, knobs: &RouteControlSettings| {
         let mut bench = Bench::two(knobs);
         let path = |now: f64, egress: usize| match egress {
             0 if now < 5.0 => DEAD,
@@ -340,18 +349,18 @@ fn a_move_to_less_delay_waits_while_three_packets_would_be_overtaken() {
         bench.run_with(end, path, |_, _| Some((mbits, 4)));
         (bench.moves().len(), bench.last_reason())
     };
-    let moves = |mbits, knobs: &IrcSettings| moves_until(10.0, mbits, knobs);
+    let moves = |mbits, knobs: &RouteControlSettings| moves_until(10.0, mbits, knobs);
     // N_o = K · 40 ms, with K = 4 Mbit/s / 12000 bits / 4 = 83 a second: 3.3; at 3 Mbit/s 2.5.
     assert_eq!(moves(4.0, &guarded()), (1, Some(Reason::Reordering)));
     assert_eq!(moves(3.0, &guarded()).0, 2);
     // After ten periods it moves anyway.
     assert_eq!((moves_until(15.0, 4.0, &guarded()).0, moves_until(17.0, 4.0, &guarded()).0), (1, 2));
-    assert_eq!(moves(4.0, &IrcSettings { reordering: 0.0, ..guarded() }).0, 2);
+    assert_eq!(moves(4.0, &RouteControlSettings { reordering: 0.0, ..guarded() }).0, 2);
 }
 
 #[test]
 fn a_move_that_lets_timers_fire_is_none() {
-    let moves = |millis: u64, knobs: &IrcSettings| {
+    let moves = |millis: u64, knobs: &RouteControlSettings| {
         let mut bench = Bench::two(knobs);
         bench.run(20.0, |now, egress| match egress {
             0 if now > 5.0 => losing(0.3),
@@ -360,20 +369,20 @@ fn a_move_that_lets_timers_fire_is_none() {
         });
         (bench.moves().len(), bench.last_reason())
     };
-    let (by_rise, by_rto) = (guarded(), IrcSettings { rtt_rise: Span::ZERO, ..guarded() });
+    let (by_rise, by_rto) = (guarded(), RouteControlSettings { rtt_rise: Span::ZERO, ..guarded() });
     assert_eq!(moves(239, &by_rise).0, 1);
     assert_eq!(moves(240, &by_rise), (0, Some(Reason::RttRise)));
     // Beyond the timeout: 40 ms + 200 ms more in Linux, 200 ms by the RFC.
     assert_eq!((moves(280, &by_rto).0, moves(281, &by_rto).0), (1, 0));
-    let rfc = IrcSettings { rto: IrcRto::Rfc, ..by_rto.clone() };
+    let rfc = RouteControlSettings { rto: RouteControlRto::Rfc, ..by_rto.clone() };
     assert_eq!((moves(240, &rfc).0, moves(241, &rfc).0), (1, 0));
-    assert_eq!(moves(400, &IrcSettings { rto: IrcRto::Off, ..by_rto }).0, 1);
+    assert_eq!(moves(400, &RouteControlSettings { rto: RouteControlRto::Off, ..by_rto }).0, 1);
 }
 
 #[test]
 fn the_routing_period_lasts_several_round_trips() {
     let decisions = |timescale: f64| {
-        let mut bench = Bench::two(&IrcSettings { timescale, ..guarded() });
+        let mut bench = Bench::two(&RouteControlSettings { timescale, ..guarded() });
         bench.run(30.0, |_, _| with_rtt(450));
         bench.decisions.len()
     };
@@ -385,7 +394,7 @@ fn the_routing_period_lasts_several_round_trips() {
 fn short_impairments_are_sat_out_once_they_are_known() {
     // A tenth lost for 0.9 s of every 20 s costs less than two seconds on a backup with half the rate.
     let moves = |sit_out: bool| {
-        let knobs = IrcSettings { sit_out, recovery_miss: Ratio::from_ppb(1_000_000_000), ..guarded() };
+        let knobs = RouteControlSettings { sit_out, recovery_miss: Ratio::from_ppb(1_000_000_000), ..guarded() };
         let mut bench = Bench::new(&knobs, &[mbits(8.0), mbits(4.0)], 7);
         let bad = |now: f64| (0.1..1.0).contains(&(now % 20.0));
         let path = |now: f64, egress: usize| if egress == 0 && now > 10.0 && bad(now) { losing(0.2) } else { FINE };
@@ -411,9 +420,9 @@ fn short_impairments_are_sat_out_once_they_are_known() {
 #[test]
 fn throughput_is_not_judged_until_the_path_is_filled() {
     // 8 Mbit/s over 400 ms for one connection: (0.4 s)² · 8 Mbit/s / 12 kbit = 107 s, at most ten periods.
-    let knobs = IrcSettings { mode: IrcMode::Predictive, reordering: 0.0, ..guarded() };
+    let knobs = RouteControlSettings { mode: RouteControlMode::Predictive, reordering: 0.0, ..guarded() };
     let returns = |fill: f64| {
-        let mut bench = Bench::new(&IrcSettings { fill, ..knobs.clone() }, &[mbits(8.0); 2], 7);
+        let mut bench = Bench::new(&RouteControlSettings { fill, ..knobs.clone() }, &[mbits(8.0); 2], 7);
         let path = |now: f64, egress: usize| match egress {
             0 if (10.0..12.0).contains(&now) => DEAD,
             0 => FINE,
@@ -428,7 +437,7 @@ fn throughput_is_not_judged_until_the_path_is_filled() {
 
 #[test]
 fn decision_times_are_shortened_at_random_by_at_most_the_jitter() {
-    let mut bench = Bench::two(&IrcSettings { decision_jitter: Ratio::from_ppb(250_000_000), ..guarded() });
+    let mut bench = Bench::two(&RouteControlSettings { decision_jitter: Ratio::from_ppb(250_000_000), ..guarded() });
     bench.run(500.0, |_, _| FINE);
     let gaps: Vec<f64> = bench.decisions.windows(2).map(|two| two[1].at.since(two[0].at).as_secs_f64()).collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -440,7 +449,7 @@ fn decision_times_are_shortened_at_random_by_at_most_the_jitter() {
 fn moves_of_two_sites(jitter: f64, seed: u64) -> usize {
     // What a decision goes by is as old as the measurement and the timeout: a small part of the period, so that the site
     // which decides later sees what the other has done.
-    let knobs = IrcSettings {
+    let knobs = RouteControlSettings {
         guards: true,
         decision_jitter: Ratio::from_ppb((jitter * 1e9) as u32),
         routing_period: Span::from_secs(2),
@@ -475,7 +484,7 @@ fn two_sites_oscillate_in_step_but_not_with_random_decision_times() {
 #[test]
 fn a_clean_but_thin_backup_does_not_win_over_a_fast_primary_that_loses_little() {
     // 2 % loss on 8 Mbit/s, 20 connections, beside 1 Mbit/s without loss.
-    let knobs = IrcSettings { mode: IrcMode::Predictive, ..guarded() };
+    let knobs = RouteControlSettings { mode: RouteControlMode::Predictive, ..guarded() };
     let path = |now: f64, egress: usize| if egress == 0 && now > 10.0 { losing(0.02) } else { FINE };
     let got = |_: f64, egress: usize| Some((if egress == 0 { 7.5 } else { 0.95 }, 20));
     let mut known = Bench::new(&knobs, &[mbits(8.0), mbits(1.0)], 7);
@@ -486,7 +495,7 @@ fn a_clean_but_thin_backup_does_not_win_over_a_fast_primary_that_loses_little() 
     unknown.run_with(120.0, path, got);
     assert!(unknown.controller.active() == 0 && unknown.moves().len() <= 2, "{:?}", unknown.moves());
     // By loss alone it would have moved.
-    let mut by_loss = Bench::two(&IrcSettings { mode: IrcMode::Practical, ..guarded() });
+    let mut by_loss = Bench::two(&RouteControlSettings { mode: RouteControlMode::Practical, ..guarded() });
     by_loss.run_with(120.0, path, got);
     assert_eq!(by_loss.moves().first(), Some(&(1, Reason::Loss)));
 }
@@ -494,8 +503,9 @@ fn a_clean_but_thin_backup_does_not_win_over_a_fast_primary_that_loses_little() 
 #[test]
 fn history_and_formula_predict_and_their_error_is_told() {
     // TCP gets half of what the formula says.
-    for prediction in [IrcPrediction::Formula, IrcPrediction::History] {
-        let knobs = IrcSettings { mode: IrcMode::Predictive, prediction, sit_out: false, ..guarded() };
+    for prediction in [RouteControlPrediction::Formula, RouteControlPrediction::History] {
+        let knobs =
+            RouteControlSettings { mode: RouteControlMode::Predictive, prediction, sit_out: false, ..guarded() };
         let mut bench = Bench::new(&knobs, &[mbits(8.0), mbits(6.0)], 7);
         let path =
             |now: f64, egress: usize| if egress == 0 && (5.0..10.0).contains(&(now % 20.0)) { DEAD } else { FINE };
@@ -512,15 +522,16 @@ fn history_and_formula_predict_and_their_error_is_told() {
 
 #[test]
 fn a_bad_setting_is_refused_with_one_clear_line() {
-    let refused =
-        |knobs: IrcSettings| Controller::new(&knobs, &[Rate::ZERO; 2], Time::ZERO).map(|_| ()).unwrap_err().to_string();
-    let long = IrcSettings { measurement_period: Span::from_millis(950), ..IrcSettings::default() };
+    let refused = |knobs: RouteControlSettings| {
+        Controller::new(&knobs, &[Rate::ZERO; 2], Time::ZERO).map(|_| ()).unwrap_err().to_string()
+    };
+    let long = RouteControlSettings { measurement_period: Span::from_millis(950), ..RouteControlSettings::default() };
     assert_eq!(refused(long), "measurement_period must fit the routing period, shortened by decision_jitter");
-    let late = IrcSettings { loss_timeout: Span::from_secs(2), ..IrcSettings::default() };
+    let late = RouteControlSettings { loss_timeout: Span::from_secs(2), ..RouteControlSettings::default() };
     assert_eq!(refused(late), "loss_timeout must fit the routing period, shortened by decision_jitter");
-    let few = IrcSettings { probe_interval: Span::from_secs(1), ..IrcSettings::default() };
+    let few = RouteControlSettings { probe_interval: Span::from_secs(1), ..RouteControlSettings::default() };
     assert_eq!(refused(few), "measurement_period must have room for a probe: be at least probe_interval");
-    let never = IrcSettings { confidence: f64::NAN, ..IrcSettings::default() };
+    let never = RouteControlSettings { confidence: f64::NAN, ..RouteControlSettings::default() };
     assert_eq!(refused(never), "confidence must be between 0 and 100");
 }
 
@@ -532,8 +543,8 @@ proptest! {
     fn a_dead_egress_is_left_within_a_routing_period_and_the_loss_timeout(
         dies in 3.0_f64..20.0, seed in any::<u64>(), jitter in 0_u32..400_000_000, timeout in 50_u64..590, guards in any::<bool>(),
     ) {
-        let knobs = IrcSettings {
-            guards, loss_timeout: Span::from_millis(timeout), decision_jitter: Ratio::from_ppb(jitter), ..IrcSettings::default()
+        let knobs = RouteControlSettings {
+            guards, loss_timeout: Span::from_millis(timeout), decision_jitter: Ratio::from_ppb(jitter), ..RouteControlSettings::default()
         };
         let mut bench = Bench::new(&knobs, &[Rate::ZERO; 2], seed);
         bench.run(dies + 5.0, while_bad(dies, 1e9, DEAD));
@@ -548,9 +559,9 @@ proptest! {
     #[test]
     fn it_never_moves_to_a_dead_egress(
         spells in proptest::collection::vec((0.0_f64..60.0, 0.5_f64..20.0, 0_usize..3, 0.0_f64..1.0), 0..12), seed in any::<u64>(),
-        mode in prop_oneof![Just(IrcMode::Practical), Just(IrcMode::Predictive)],
+        mode in prop_oneof![Just(RouteControlMode::Practical), Just(RouteControlMode::Predictive)],
     ) {
-        let knobs = IrcSettings { mode, ..IrcSettings::default() };
+        let knobs = RouteControlSettings { mode, ..RouteControlSettings::default() };
         let mut bench = Bench::new(&knobs, &[mbits(8.0), mbits(4.0), mbits(2.0)], seed);
         let path = |now: f64, egress: usize| {
             let hit = |(from, length, of, _): &&(f64, f64, usize, f64)| *of == egress && (*from..from + length).contains(&now);

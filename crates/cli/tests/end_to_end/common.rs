@@ -33,7 +33,7 @@ pub const TWO_PATHS: &str = r#"
 systems = ["pathchanger"]
 warmup = "500 ms"
 
-[agent]
+[pathchanger]
 congestion_backoff = { min = "50 ms", max = "500 ms" }
 
 [topology]

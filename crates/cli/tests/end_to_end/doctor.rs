@@ -91,7 +91,7 @@ fn the_mask_and_the_sources_of_a_configuration_are_tried() {
     let room = Room::new();
     let config = |mask: &str| {
         let path = r#"path = [{ name = "a", via = "fe80::1", dev = "lo", sources = ["2001:db8:a::/48"] }]"#;
-        format!("[agent]\nmark_mask = {mask}\n[[destination]]\nprefix = \"2001:db8::/32\"\n{path}\n")
+        format!("[pathchanger]\nmark_mask = {mask}\n[[destination]]\nprefix = \"2001:db8::/32\"\n{path}\n")
     };
     let (file, other) = (room.write("agent.toml", &config("0xff00")), room.write("other.toml", &config("0xff000000")));
     let rule = "ip link set lo up; ip rule add fwmark 0x200/0xf00 lookup 2004";

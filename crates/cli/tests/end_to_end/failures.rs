@@ -11,8 +11,8 @@ use crate::common::{Room, root_or_skip};
 fn three_paths(duration: &str) -> ScenarioBuilder {
     ScenarioBuilder::new(duration)
         .set("warmup", "1 s")
-        .set("agent.congestion_backoff.min", "100 ms")
-        .set("agent.congestion_backoff.max", "1 s")
+        .set("pathchanger.congestion_backoff.min", "100 ms")
+        .set("pathchanger.congestion_backoff.max", "1 s")
         .parallel_paths(3)
         .network("clients", 2)
         .network("servers", 2)

@@ -207,7 +207,7 @@ fn a_second_agent_is_refused_where_it_would_use_what_another_one_uses() {
     assert!(!fs::exists(&other).unwrap(), "they leave nothing");
     assert_eq!(host.traces(), ALL, "and touch nothing");
 
-    let marks = host.room.write("marks.toml", &format!("[agent]\nmark_mask = 0xff00\n{PLAIN}"));
+    let marks = host.room.write("marks.toml", &format!("[pathchanger]\nmark_mask = 0xff00\n{PLAIN}"));
     let more = ["--table-base", "9000", "--rule-priority", "9000", "--config", &marks];
     let cgroup = host.cgroup.path().display().to_string();
     let arguments = [&["agent", "--state", &other, "--cgroup", &cgroup], &more[..]].concat();

@@ -176,10 +176,10 @@ fn a_configuration_is_checked_without_privilege_and_without_effect() {
         assert_eq!(said.contains("warning: no address of this host"), doubt == "not_here", "{said}");
     }
 
-    let wrong = room.write("wrong.toml", "[agent]\ngama = 1\n");
+    let wrong = room.write("wrong.toml", "[pathchanger]\ngama = 1\n");
     let ended = room.run(&["agent", "--check", "--config", &wrong]);
     assert!(ended.complaint(2).starts_with(&format!("{wrong}:2:1: ")), "{ended:?}");
-    fs::write(room.path("binary.toml"), b"[agent]\ngamma = \xff\n").unwrap();
+    fs::write(room.path("binary.toml"), b"[pathchanger]\ngamma = \xff\n").unwrap();
     let binary = room.path("binary.toml").display().to_string();
     let ended = room.run(&["agent", "--check", "--config", &binary]);
     assert!(ended.complaint(2).starts_with(&format!("{binary}:2:9: this is not UTF-8 text")), "{ended:?}");

@@ -199,7 +199,7 @@ fn a_flow_of_plain_tcp_is_left_alone_beside_flows_that_agents_move() {
     let room = Room::new();
     let moved = bulk("moved", ["c1", "s1"], "connections = 3");
     let plain = bulk("plain", ["c1", "s1"], "connections = 3\nsystem = \"tcp\"");
-    let head = "duration = \"4 s\"\n[agent]\ncongestion_backoff = { min = \"50 ms\", max = \"500 ms\" }\n[topology]\n\
+    let head = "duration = \"4 s\"\n[pathchanger]\ncongestion_backoff = { min = \"50 ms\", max = \"500 ms\" }\n[topology]\n\
                 generator = \"parallel-paths\"\nrate = \"10 Mbit/s\"\necn = \"15 packets\"\nqueue = \"1000 packets\"\n";
     room.run_lab("out", &format!("systems = [\"pathchanger\"]\n{head}{moved}{plain}")).is_fine();
     let rows = room.rows("out", "flows.csv");

@@ -89,7 +89,7 @@ impl Stage {
     }
 
     fn agent_for(&self, group: &Cgroup, rates: [&str; 2], state: Option<&Path>) -> Result<Daemon, LabError> {
-        let mut config = "[agent]\ngamma = 1e-5\n[[destination]]\n".to_string();
+        let mut config = "[pathchanger]\ngamma = 1e-5\n[[destination]]\n".to_string();
         config += &format!("prefix = \"{}\"\n", prefix_of(SERVER));
         // The server takes packets from any address over any link.
         for (link, rate) in (0..LINKS).zip(rates) {

@@ -143,7 +143,7 @@ fn a_mask_whose_bits_are_somebody_elses_is_refused_with_one_that_is_free() {
     assert!(matches!(refused, AgentError::MarkCollision { .. }), "{refused:?}");
     let said = refused.to_string();
     assert!(said.contains("the rule `9: from all fwmark 0x200/0xf00 lookup 2004`"), "{said}");
-    assert!(said.contains("set `mark_mask = 0x3f000000` in [agent]"), "{said}");
+    assert!(said.contains("set `mark_mask = 0x3f000000` in [pathchanger]"), "{said}");
     assert!(!lab.ip("h", "-6 rule show").contains("proto 83"), "nothing was made");
     start(0x3f00_0000).unwrap().stop();
 }

@@ -397,7 +397,7 @@ impl Drop for End<'_> {
 
 fn configuration(lab: &Lab) -> String {
     let [a, r] = ["A", "R"].map(|provider| via_text(tail(lab, provider, "h"), provider));
-    let agent = "[agent]\nsilence_backoff = { min = \"10 ms\", max = \"1 s\" }\n";
+    let agent = "[pathchanger]\nsilence_backoff = { min = \"10 ms\", max = \"1 s\" }\n";
     format!(
         "{agent}[[destination]]\nprefix = \"{}\"\n{a}{r}{}",
         lab.prefix("t"),

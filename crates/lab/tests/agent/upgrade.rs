@@ -124,7 +124,7 @@ struct Host<'a> {
 impl<'a> Host<'a> {
     fn new(lab: &'a Lab, kept: &Kept) -> Self {
         let path = |provider, rate| via_text(tail(lab, provider, "h"), provider).replace("1 Gbit/s", rate);
-        let agent = "[agent]\nsilence_backoff = { min = \"10 ms\", max = \"1 s\" }\n";
+        let agent = "[pathchanger]\nsilence_backoff = { min = \"10 ms\", max = \"1 s\" }\n";
         let paths = path("R1", "1 kbit/s") + &path("R2", "1 Tbit/s");
         let config = format!("{agent}[[destination]]\nprefix = \"{}\"\n{paths}", lab.prefix("s"));
         Host { lab, state: kept.pins(false).directory, config: kept.file("agent.toml", &config) }

@@ -176,7 +176,7 @@ pub const FEATURES: &[Feature] = &[
         "bits of the mark that no rule of others uses",
         "2.6.20",
         [R, N, N, N, N, N],
-        "connections are routed wrongly: set `mark_mask` in [agent] to bits that are free",
+        "connections are routed wrongly: set `mark_mask` in [pathchanger] to bits that are free",
     ),
     feature(
         "seg6-inline",

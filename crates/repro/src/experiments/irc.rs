@@ -11,10 +11,10 @@ use crate::{Paper, ReproError, Seeds, series::Sample};
 pub(super) const PAPER: &str = "Intelligent Route Control";
 
 /// The systems: without control, the paper's two controllers, and ours.
-pub(super) const NONE: &str = "irc:mode=none";
-pub(super) const IDEAL: &str = "irc:mode=ideal";
-pub(super) const PRACTICAL: &str = "irc:guards=false";
-pub(super) const PREDICTIVE: &str = "irc:mode=predictive";
+pub(super) const NONE: &str = "route-control:mode=none";
+pub(super) const IDEAL: &str = "route-control:mode=ideal";
+pub(super) const PRACTICAL: &str = "route-control:guards=false";
+pub(super) const PREDICTIVE: &str = "route-control:mode=predictive";
 
 /// The two ways out of the site: the primary first.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub(super) fn site(name: &str, duration: u32, ways: Ways) -> ScenarioBuilder {
         .path("primary", ["P-D"])
         .path("backup", ["B-D"])
         .set("sample", "1 s")
-        .set("irc.edges", vec!["E"])
+        .set("route-control.edges", vec!["E"])
         // As ns-2, which the paper used, has it.
         .set("tcp.profile", "rfc")
         .set("tcp.congestion_control", "reno")

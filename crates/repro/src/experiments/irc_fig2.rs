@@ -93,8 +93,9 @@ fn goodput(of: &[Run]) -> Seeds {
 }
 
 fn short(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    let system =
-        |period: &str| format!("irc:guards=false,routing_period={period},measurement_period=200ms,loss_timeout=200ms");
+    let system = |period: &str| {
+        format!("route-control:guards=false,routing_period={period},measurement_period=200ms,loss_timeout=200ms")
+    };
     let (fast, slow) = (system("200ms"), system("1s"));
     let systems = [fast.as_str(), slow.as_str(), NONE];
     let make = |ways: Ways, window: &'static str, joins: bool| {
@@ -138,7 +139,7 @@ fn short(context: &mut Context<'_>) -> Result<Findings, ReproError> {
 }
 
 fn long(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    let system = |period: &str| format!("irc:guards=false,routing_period={period}");
+    let system = |period: &str| format!("route-control:guards=false,routing_period={period}");
     let (late, soon) = (system("10s"), system("1s"));
     let loss = |at: &str| on_primary(part([("at", at), ("action", "loss"), ("loss", "10 %")]));
     let measured = measure(context, "paper", &[&late, &soon, NONE], |repetition, of| {

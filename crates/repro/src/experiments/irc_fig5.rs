@@ -349,7 +349,7 @@ fn finish(rows: Vec<Row>, points: &[Point], title: &str, x: &str) -> Result<Find
     let range = [values().fold(f64::INFINITY, f64::min).floor(), values().fold(0.0, f64::max).ceil()];
     let panel = Panel { y: "Mbit/s".into(), range, lines: drawn, mark: None };
     let picture = lines(title, x, &[panel], true)?;
-    let mut table = format!("x,{}\n", systems.join(",").replace("mode=", "").replace("irc:", ""));
+    let mut table = format!("x,{}\n", systems.join(",").replace("mode=", "").replace("route-control:", ""));
     for point in points {
         let values: Vec<String> = point.of.iter().map(|(_, seeds)| format!("{:.4}", seeds.middle())).collect();
         table += &format!("{},{}\n", point.x, values.join(","));

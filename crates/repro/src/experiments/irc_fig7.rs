@@ -30,12 +30,12 @@ const WARMUP: u32 = 20;
 const WHO: [(&str, &str, Option<Hosts>); 10] = [
     ("nobody", NONE, None),
     ("edge, the paper's", PRACTICAL, None),
-    ("edge", "irc", None),
+    ("edge", "route-control", None),
     ("edge, predictive", PREDICTIVE, None),
     ("hosts", NONE, Some(Hosts::All)),
-    ("hosts and edge", "irc", Some(Hosts::All)),
+    ("hosts and edge", "route-control", Some(Hosts::All)),
     ("half of the hosts", NONE, Some(Hosts::Half)),
-    ("half of the hosts, and edge", "irc", Some(Hosts::Half)),
+    ("half of the hosts, and edge", "route-control", Some(Hosts::Half)),
     ("SEMPER", "semper", None),
     ("INRPP", "inrpp", None),
 ];

@@ -169,9 +169,9 @@ fn semantic_mistakes_are_refused_where_they_stand() {
         brief("[[impairment]]\nlink = '*'\ngood = '1 us'\nbad = '1 us'\neffect = 'outage'"),
         brief("[[impairment]]\nlink = '*'\ngood = '1 s'\nbad = '1 s'\neffect = 'outage'\nstart = '10 s'"),
         brief("[[impairment]]\nlink = '*'\ngood = '1 s'\nbad = '1 s'\neffect = 'noise'"),
-        brief("[agent]\nmark_mask = 0x500"),
-        brief("[agent]\ngamma = nan"),
-        brief("[agent]\nsilence_backoff = { min = '2 s', max = '1 s' }"),
+        brief("[pathchanger]\nmark_mask = 0x500"),
+        brief("[pathchanger]\ngamma = nan"),
+        brief("[pathchanger]\nsilence_backoff = { min = '2 s', max = '1 s' }"),
         brief("[paths]\nmax_paths = 17"),
         brief("[tcp]\ncongestion_control = ''"),
         brief("[[topology.node]]\nname = 'x'"),
@@ -189,7 +189,7 @@ fn semantic_mistakes_are_refused_where_they_stand() {
     to = 's1': no pair of two different hosts is left
     [[flow]]: a flow needs `from` and `to`, or `pairs` and neither of them nor `pairing`
     kind = 'bulky': a flow needs `kind = "bulk"`, `"poisson"`, `"closed-loop"`, `"cbr"` or `"exec"`
-    system = 'quic': there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, irc, rcp, inrpp
+    system = 'quic': there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, route-control, rcp, inrpp
     system = 'pathchanger:gamma=2': gamma must be above 0 and at most 1
     tcp = 'reno': must be a table of the keys of `[tcp]`
     tcp = { congestion = 'reno' }: unknown field `congestion`, expected one of `profile`, `hz`, `congestion_control`, `ecn`, `mss`, `initial_window`, `min_rto`, `initial_rto`, `delayed_ack`, `ack_every`, `quick_acks`, `sack`, `limited_transmit`, `idle_restart`, `count_acks`, `receive_window`, `send_jitter`
@@ -254,7 +254,7 @@ fn bad_times_and_systems_are_refused() {
     2:12: `tcp` has no parameter `gamma`; it has none
     2:12: gamma must be above 0 and at most 1
     2:12: ce_share: `2` is outside the range of a share
-    2:12: there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, irc, rcp, inrpp
+    2:12: there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, route-control, rcp, inrpp
     2:8: `flow` must be a list of tables
     2:10: `event` must be a list of tables
     ");

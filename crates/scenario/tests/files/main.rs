@@ -170,7 +170,7 @@ fn agent_of(more: &str, system: &str) -> Result<AgentSettings, SystemError> {
 fn a_systems_parameters_override_the_agents() {
     let spec: SystemSpec = "pathchanger:policy=random, gamma=0.2,silence_min=20 ms".parse().expect("it is read");
     assert_eq!(spec.to_string(), "pathchanger:policy=random,gamma=0.2,silence_min=20 ms");
-    let base = "[agent]\nce_rounds = 3\nmark_mask = 0xff\npolicy = 'next'";
+    let base = "[pathchanger]\nce_rounds = 3\nmark_mask = 0xff\npolicy = 'next'";
     let knobs = agent_of(base, &spec.to_string()).expect("they fit");
     assert_eq!((knobs.policy, knobs.gamma, knobs.ce_rounds), (PolicyName::Random, 0.2, 3));
     assert_eq!((knobs.silence_backoff.min, knobs.mark_mask), (Span::from_millis(20), 0xff));
@@ -238,7 +238,7 @@ fn parameters_that_do_not_fit_say_which_and_why() {
 #[test]
 fn a_parameter_may_only_fit_the_settings_of_its_file() {
     // The default's longest interval is 10 s.
-    let base = "[agent]\nsilence_backoff = { min = '1 s', max = '60 s' }";
+    let base = "[pathchanger]\nsilence_backoff = { min = '1 s', max = '60 s' }";
     assert_eq!(
         agent_of(base, "pathchanger:silence_min=30 s").map(|knobs| knobs.silence_backoff.min),
         Ok(Span::from_secs(30))

@@ -2,7 +2,7 @@
 
 use sidestep_inrpp::{AfterTimeout, Credit, InrppSettings, Notifications, Preset, Threshold};
 use sidestep_rcp::RcpSettings;
-use sidestep_route_control::IrcSettings;
+use sidestep_route_control::RouteControlSettings;
 use std::collections::BTreeMap;
 
 use proptest::{
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-const NAMES: [&str; 5] = ["tcp", "mptcp", "semper-stateful", "own-system", "irc"];
+const NAMES: [&str; 5] = ["tcp", "mptcp", "semper-stateful", "own-system", "route-control"];
 
 /// Settings as a scenario has them.
 fn table(key: &str, settings: &impl serde::Serialize) -> (String, toml::Table) {
@@ -133,7 +133,7 @@ prop_compose! {
                     ..MptcpSettings::default()
                 }),
                 table("semper", &SemperSettings { aware: false, table: 77, ..SemperSettings::default() }),
-                table("irc", &IrcSettings { edges: vec!["e".into()], guards: false, ..IrcSettings::default() }),
+                table("route-control", &RouteControlSettings { edges: vec!["e".into()], guards: false, ..RouteControlSettings::default() }),
                 table("rcp", &RcpSettings { gamma: 0.9, ..RcpSettings::default() }),
                 table("inrpp", &InrppSettings {
                     high: Threshold::At(Bytes::new(1_234_567)),
@@ -146,7 +146,7 @@ prop_compose! {
                     ..InrppSettings::default()
                 }),
                 table("plb", &PlbSettings { rehash_rounds: 7, ..PlbSettings::default() }),
-                table("agent", &agent),
+                table("pathchanger", &agent),
             ]),
             routing: RoutingSettings { convergence: Span::from_millis(7) },
             paths: PathSettings { max_segments: paths.0, max_paths: paths.1, adjacency: paths.2 },

@@ -148,7 +148,7 @@ impl Agent {
             let prefix = if family.ip == "-6" { "::/0" } else { "0.0.0.0/0" };
             format!("[[destination]]\nprefix = \"{prefix}\"\npath = [ {}, {} ]\n", path(0), path(1))
         };
-        let file = format!("[agent]\n{}{}", destination(FAMILIES[0]), destination(FAMILIES[1]));
+        let file = format!("[pathchanger]\n{}{}", destination(FAMILIES[0]), destination(FAMILIES[1]));
         let group = Group(Cgroup::create(&format!("sidestep-test-{name}-{}", std::process::id())).unwrap());
         let options = HostOptions {
             controller: None,

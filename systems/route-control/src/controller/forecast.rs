@@ -4,7 +4,7 @@ use sidestep_net::{Rate, Span};
 
 use super::{
     super::{
-        Health, IrcPrediction, IrcRto, PredictionError,
+        Health, PredictionError, RouteControlPrediction, RouteControlRto,
         analysis::{fill_time, rto},
         egress::Egress,
         predict::{Conditions, pftk},
@@ -26,8 +26,8 @@ impl Controller {
     pub(super) fn predict(&self, of: &Egress) -> Option<f64> {
         let (formula, history) = (self.formula(of), of.present_history());
         let predicted = match self.knobs.prediction {
-            IrcPrediction::Formula => formula.into_iter().chain(history).reduce(f64::min),
-            IrcPrediction::History => history.or(formula),
+            RouteControlPrediction::Formula => formula.into_iter().chain(history).reduce(f64::min),
+            RouteControlPrediction::History => history.or(formula),
         };
         // What it gets there now needs no prediction: the formula is that of a single loss at a time, and of no buffer.
         predicted.map(|rate| rate.max(of.gets.filter(|_| of.is_alive()).unwrap_or(0.0)))
@@ -43,7 +43,7 @@ impl Controller {
         let conditions = Conditions {
             loss: if impaired { of.losses.share() } else { 0.0 },
             rtt,
-            rto: rto(IrcRto::Linux, rtt, self.knobs.min_rto).unwrap_or(Span::ZERO),
+            rto: rto(RouteControlRto::Linux, rtt, self.knobs.min_rto).unwrap_or(Span::ZERO),
             ack_every: ACK_EVERY,
         };
         let formula = pftk(&conditions) * self.connections * self.packet_bits();

@@ -3,7 +3,7 @@
 use sidestep_net::Time;
 
 use super::{Controller, Probe, probes};
-use crate::{Health, IrcMode, patience::Flights};
+use crate::{Health, RouteControlMode, patience::Flights};
 
 impl Controller {
     /// A probe says nothing: the host could not send it, or has closed the socket to which the answer would come. It is no loss.
@@ -26,7 +26,7 @@ impl Controller {
     /// The driver did not run for a while, or the machine was suspended. Probes that were on their way then say nothing, and no
     /// decision goes by the time that has passed; the next one is a routing period from now.
     pub fn handle_pause(&mut self, now: Time) {
-        if !matches!(self.knobs.mode, IrcMode::Practical | IrcMode::Predictive) {
+        if !matches!(self.knobs.mode, RouteControlMode::Practical | RouteControlMode::Predictive) {
             return;
         }
         for egress in &mut self.egresses {

@@ -2,7 +2,7 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use crate::{Damping, FailBack, IrcMode, IrcSettings, Stability, Targets};
+use crate::{Damping, FailBack, RouteControlMode, RouteControlSettings, Stability, Targets};
 use sidestep_hostd::{MetricsConfig, paths::MarkBits, paths::Via, paths::is_interface_name};
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -22,9 +22,9 @@ use super::follow::{EgressSource, one_or_more};
 pub struct RouteControlConfig {
     /// What is controlled, and how.
     pub route_control: RouteControlKnobs,
-    /// How the controller decides: the keys are those of a scenario's `[irc]`.
+    /// How the controller decides: the keys are those of a scenario's `[route-control]`.
     #[serde(default)]
-    pub control: IrcSettings,
+    pub control: RouteControlSettings,
     /// The penalty of egresses that flap.
     #[serde(default)]
     pub damping: DampingKnobs,
@@ -287,7 +287,7 @@ impl RouteControlConfig {
 
     /// Whether traffic that passes the egresses is measured.
     pub fn is_passive(&self) -> bool {
-        self.route_control.passive.unwrap_or(self.control.mode == IrcMode::Predictive)
+        self.route_control.passive.unwrap_or(self.control.mode == RouteControlMode::Predictive)
     }
 
     /// The families of the destinations.
@@ -510,7 +510,7 @@ impl RouteControlConfig {
         if !knobs.edges.is_empty() {
             return Err(document.error_at(table, "edges", "`edges` is for the simulator: remove it"));
         }
-        if !matches!(knobs.mode, IrcMode::Practical | IrcMode::Predictive) {
+        if !matches!(knobs.mode, RouteControlMode::Practical | RouteControlMode::Predictive) {
             return Err(document.error_at(table, "mode", "an edge decides by `practical` or `predictive`"));
         }
         knobs.check().map_err(|error| document.error_at(table, error.setting, &error))?;

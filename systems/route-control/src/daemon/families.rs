@@ -1,6 +1,6 @@
 //! The decisions of each address family: IPv6 may be dead behind an egress by which IPv4 goes on.
 
-use crate::{Controller, IrcSettings, Patience, Reason, Targets, Timeout};
+use crate::{Controller, Patience, Reason, RouteControlSettings, Targets, Timeout};
 use sidestep_hostd::AgentError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -44,11 +44,11 @@ impl RouteControlConfig {
     }
 
     /// How a family is decided: each of its targets is probed as often as if those of all families had turns.
-    pub fn control_in(&self, family: Family) -> IrcSettings {
+    pub fn control_in(&self, family: Family) -> RouteControlSettings {
         let (all, ours) = (fewest(&self.targets().of).max(1), fewest(&self.targets_in(family).of).max(1));
         let each = self.control.probe_interval.as_nanos() * u64::from(all) / u64::from(ours);
         let interval = Span::from_nanos(each).min(self.control.measurement_period);
-        IrcSettings { probe_interval: interval.max(self.control.probe_interval), ..self.control.clone() }
+        RouteControlSettings { probe_interval: interval.max(self.control.probe_interval), ..self.control.clone() }
     }
 
     /// By whose decisions a family goes that has no targets.

@@ -1,6 +1,6 @@
 //! Reads the state for whoever asks: by family, and what all families say together.
 
-use crate::{Health, IrcMode, PredictionError, Reason};
+use crate::{Health, PredictionError, Reason, RouteControlMode};
 use std::{collections::BTreeMap, time::SystemTime};
 
 use sidestep_linux::{monotonic_now, netlink::Family};
@@ -166,7 +166,7 @@ impl RouteControl {
             mended: self.mended,
             overridden: self.effects.found().cloned().collect(),
             restored: self.firewall.found().to_vec(),
-            prediction_errors: (config.control.mode == IrcMode::Predictive).then(|| self.prediction_errors()),
+            prediction_errors: (config.control.mode == RouteControlMode::Predictive).then(|| self.prediction_errors()),
         }
     }
 

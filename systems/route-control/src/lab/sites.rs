@@ -8,7 +8,7 @@ use sidestep_net::{ArcId, NodeId, Rate, Topology, srv6};
 use sidestep_paths::Igp;
 use sidestep_scenario::{Flow, Scenario};
 
-use crate::IrcSettings;
+use crate::RouteControlSettings;
 
 /// An edge that controls what its hosts send to those of another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Controlled {
 pub const PORT: u16 = 862;
 
 /// The controlled edges of a scenario, in the order of their nodes; an error says why the lab cannot do what the settings ask.
-pub fn controlled(scenario: &Scenario, settings: &IrcSettings) -> Result<Vec<Controlled>, String> {
+pub fn controlled(scenario: &Scenario, settings: &RouteControlSettings) -> Result<Vec<Controlled>, String> {
     let topology = &scenario.topology;
     let connections = scenario.flows.iter().filter(|flow| flow.transport().is_some());
     let pairs = connections.flat_map(Flow::pairs);
@@ -109,14 +109,14 @@ pub fn config(
     topology: &Topology,
     plan: &NodePlan,
     site: &Controlled,
-    settings: &IrcSettings,
+    settings: &RouteControlSettings,
 ) -> Result<String, String> {
     let prefixes: Vec<String> = topology
         .host_arcs(site.far)
         .filter_map(|arc| topology.node(topology.head(arc)).prefix)
         .map(|prefix: Ipv6Net| format!("\"{prefix}\""))
         .collect();
-    let control = IrcSettings { edges: Vec::new(), ..settings.clone() };
+    let control = RouteControlSettings { edges: Vec::new(), ..settings.clone() };
     let control = toml::to_string(&std::collections::BTreeMap::from([("control", control)]));
     let mut text = format!(
         "[route_control]\ndestinations = [{}]\n\n{}\n[damping]\nenabled = false\n",
@@ -141,7 +141,7 @@ pub fn config(
 
 #[cfg(test)]
 mod tests {
-    use crate::IrcMode;
+    use crate::RouteControlMode;
     use crate::daemon::RouteControlConfig;
 
     use super::*;
@@ -155,7 +155,11 @@ mod tests {
     #[test]
     fn the_ready_scenario_has_one_controlled_edge_whose_file_names_the_primary_first() {
         let scenario = scenario("");
-        let settings = IrcSettings { edges: vec!["E".into()], mode: IrcMode::Predictive, ..IrcSettings::default() };
+        let settings = RouteControlSettings {
+            edges: vec!["E".into()],
+            mode: RouteControlMode::Predictive,
+            ..RouteControlSettings::default()
+        };
         let sites = controlled(&scenario, &settings).unwrap();
         let topology = &scenario.topology;
         let igp = Igp::new(topology);
@@ -166,7 +170,7 @@ mod tests {
         let config = RouteControlConfig::parse(&config(topology, plan, site, &settings).unwrap()).unwrap();
         let egresses: Vec<_> = config.egresses.iter().map(|one| (one.name.as_str(), one.capacity.as_mbits())).collect();
         assert_eq!(egresses, [("E-P", 8.0), ("E-B", 5.0)]);
-        assert!(config.targets[0].own && config.is_passive() && config.control.mode == IrcMode::Predictive);
+        assert!(config.targets[0].own && config.is_passive() && config.control.mode == RouteControlMode::Predictive);
         // Answers come back by the egress whose address they go to.
         let far = plans.iter().find(|plan| plan.node == site.far).unwrap();
         for (egress, next) in [("E-P", "P"), ("E-B", "B")] {
@@ -179,9 +183,9 @@ mod tests {
 
     #[test]
     fn what_a_daemon_cannot_control_is_refused() {
-        let with = |edges: &[&str]| IrcSettings {
+        let with = |edges: &[&str]| RouteControlSettings {
             edges: edges.iter().map(|one| (*one).into()).collect(),
-            ..IrcSettings::default()
+            ..RouteControlSettings::default()
         };
         let problem = |more: &str, edges: &[&str]| controlled(&scenario(more), &with(edges)).unwrap_err();
         assert!(problem("", &["D"]).contains("no host of the edge `D` sends"));

@@ -63,29 +63,29 @@ fn counted(moves: &[(&str, u64)]) -> Vec<(String, u64)> {
 
 #[test]
 fn an_outage_of_the_primary_is_left_and_the_backup_too_when_it_is_over() {
-    let (none, practical) = ("irc:mode=none", "irc:guards=false");
-    let (ideal, predictive) = ("irc:mode=ideal", "irc:mode=predictive");
+    let (none, practical) = ("route-control:mode=none", "route-control:guards=false");
+    let (ideal, predictive) = ("route-control:mode=ideal", "route-control:mode=predictive");
     let scenario = lost_between(site("40 s"), "E-P", "5 s", "15 s").build();
-    let result = results(&scenario, &["tcp", none, ideal, practical, "irc", predictive]).unwrap();
+    let result = results(&scenario, &["tcp", none, ideal, practical, "route-control", predictive]).unwrap();
     // Without control nothing is probed, and nothing differs from plain TCP.
     assert_eq!(of(&result, none).goodput_mbps, of(&result, "tcp").goodput_mbps);
     assert_eq!(moves(&result, none), []);
     assert_eq!(moves(&result, ideal), counted(&[("told", 2)]));
-    for system in [practical, "irc"] {
+    for system in [practical, "route-control"] {
         assert_eq!(moves(&result, system), counted(&[("dead", 1), ("recovered", 1)]), "{system}");
     }
     // It may return by a prediction before it is sure that the primary has recovered.
     assert_eq!(of(&result, predictive).total_moves(), 2);
-    for system in [practical, "irc", predictive] {
+    for system in [practical, "route-control", predictive] {
         let goodput = |system| of(&result, system).goodput_mbps;
         assert!(goodput(none) < goodput(system) && goodput(system) < goodput(ideal), "{system}: {}", goodput(system));
     }
     // To spare TCP packets that are overtaken the return would wait for ten periods, which costs most of what control gains.
-    let waits = "irc:reordering=3";
+    let waits = "route-control:reordering=3";
     let waiting = results(&scenario, &[waits]).unwrap();
     assert_eq!(moves(&waiting, waits), counted(&[("dead", 1), ("recovered", 1)]));
     let gain = |goodput: f64| goodput - of(&result, none).goodput_mbps;
-    let (with, without) = (gain(of(&waiting, waits).goodput_mbps), gain(of(&result, "irc").goodput_mbps));
+    let (with, without) = (gain(of(&waiting, waits).goodput_mbps), gain(of(&result, "route-control").goodput_mbps));
     assert!(with < without / 2.0, "{with} with the wait, {without} without");
     // Full for 10 s of 40 s, less a second and a half to notice the outage and a second until timers fire.
     let backup = of(&result, practical).paths.get("backup").unwrap().utilisation.unwrap();
@@ -96,15 +96,15 @@ fn an_outage_of_the_primary_is_left_and_the_backup_too_when_it_is_over() {
 fn probes_take_the_egress_that_they_measure_and_are_answered_over_the_path_back() {
     // The backup is dead all the time; the primary is fine.
     let scenario = lost_between(site("10 s"), "B-D", "0 s", "9 s").build();
-    let result = results(&scenario, &["irc:guards=false"]).unwrap();
-    assert_eq!(moves(&result, "irc:guards=false"), []);
+    let result = results(&scenario, &["route-control:guards=false"]).unwrap();
+    assert_eq!(moves(&result, "route-control:guards=false"), []);
     // Both dead: it stays.
     let scenario = lost_between(lost_between(site("10 s"), "B-D", "2 s", "9 s"), "P-D", "4 s", "9 s").build();
-    let result = results(&scenario, &["irc:guards=false"]).unwrap();
-    assert_eq!(moves(&result, "irc:guards=false"), []);
+    let result = results(&scenario, &["route-control:guards=false"]).unwrap();
+    assert_eq!(moves(&result, "route-control:guards=false"), []);
     // 40 probes of 64 bytes a second over the backup.
-    let result = results(&site("10 s").set("sample", "10 s").build(), &["irc:guards=false"]).unwrap();
-    let sent = of(&result, "irc:guards=false").paths.get("backup").unwrap().utilisation.unwrap();
+    let result = results(&site("10 s").set("sample", "10 s").build(), &["route-control:guards=false"]).unwrap();
+    let sent = of(&result, "route-control:guards=false").paths.get("backup").unwrap().utilisation.unwrap();
     assert!((sent - 40.0 * 64.0 * 8.0 / 5e6).abs() < 0.001, "{sent}");
 }
 
@@ -112,36 +112,41 @@ fn probes_take_the_egress_that_they_measure_and_are_answered_over_the_path_back(
 fn a_link_without_carrier_is_left_at_once() {
     let both = |event: Part| event.link("E-P");
     let scenario = site("12 s").event(both(down("5.3 s"))).event(both(up("8 s"))).build();
-    let result = results(&scenario, &["irc"]).unwrap();
-    assert_eq!(moves(&result, "irc"), counted(&[("carrier", 1), ("recovered", 1)]));
+    let result = results(&scenario, &["route-control"]).unwrap();
+    assert_eq!(moves(&result, "route-control"), counted(&[("carrier", 1), ("recovered", 1)]));
 }
 
 #[test]
 fn a_clean_and_thin_backup_is_no_match_for_a_fast_primary_that_loses_little() {
     let scenario =
         site("60 s").event(part([("at", "10 s"), ("action", "loss"), ("loss", "0.2 %")]).link("E-P")).build();
-    let result = results(&scenario, &["irc:guards=false", "irc:mode=predictive"]).unwrap();
-    assert!(of(&result, "irc:guards=false").total_moves() > 1);
-    assert_eq!(moves(&result, "irc:mode=predictive"), []);
+    let result = results(&scenario, &["route-control:guards=false", "route-control:mode=predictive"]).unwrap();
+    assert!(of(&result, "route-control:guards=false").total_moves() > 1);
+    assert_eq!(moves(&result, "route-control:mode=predictive"), []);
 }
 
 #[test]
 fn edges_that_have_nothing_to_choose_are_refused_with_one_line() {
     let refused = |edge: &str| {
-        let scenario = site("1 s").set("irc.edges", vec![edge]).build();
-        results(&scenario, &["irc"]).unwrap_err().to_string()
+        let scenario = site("1 s").set("route-control.edges", vec![edge]).build();
+        results(&scenario, &["route-control"]).unwrap_err().to_string()
     };
     let problem = "is not a router with hosts and at least two links to other routers";
-    assert_eq!(refused("P"), format!("system `irc`: edges: `P` {problem}"));
-    assert!(refused("X").starts_with("system `irc`: edges: "), "{}", refused("X"));
-    assert!(results(&site("1 s").set("irc.edges", vec!["E"]).build(), &["irc"]).is_ok());
+    assert_eq!(refused("P"), format!("system `route-control`: edges: `P` {problem}"));
+    assert!(refused("X").starts_with("system `route-control`: edges: "), "{}", refused("X"));
+    assert!(results(&site("1 s").set("route-control.edges", vec!["E"]).build(), &["route-control"]).is_ok());
 }
 
 #[test]
 fn in_the_ready_scenario_guards_save_most_moves_and_lose_nothing() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/route-control.toml");
     let scenario = Scenario::parse(&std::fs::read_to_string(file).unwrap(), "route-control").unwrap();
-    let systems = ["irc:mode=none", "irc:guards=false", "irc:mode=predictive", "irc:mode=ideal"];
+    let systems = [
+        "route-control:mode=none",
+        "route-control:guards=false",
+        "route-control:mode=predictive",
+        "route-control:mode=ideal",
+    ];
     let result = results(&scenario, &systems).unwrap();
     let [none, paper, predictive, ideal] = systems.map(|system| of(&result, system));
     let goodputs = [none, paper, predictive, ideal].map(|of| of.goodput_mbps);

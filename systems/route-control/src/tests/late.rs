@@ -4,10 +4,10 @@ use super::*;
 
 /// A primary and a backup with three targets, as a live edge has them.
 fn patient(seed: u64) -> Bench {
-    let knobs = IrcSettings {
+    let knobs = RouteControlSettings {
         measurement_period: Span::from_millis(800),
         probe_interval: Span::from_millis(66),
-        ..IrcSettings::default()
+        ..RouteControlSettings::default()
     };
     let mut bench = Bench::new(&knobs, &[Rate::ZERO; 2], seed);
     let targets = Targets { of: vec![vec![0, 1, 2]; 2], quorum: 2 };

@@ -178,7 +178,7 @@ fn carrier_that_is_back_proves_nothing_before_a_measurement() {
 
 #[test]
 fn a_hold_down_keeps_an_impaired_egress_and_not_a_dead_one() {
-    let knobs = IrcSettings { hold_down: Span::from_secs(60), ..guarded() };
+    let knobs = RouteControlSettings { hold_down: Span::from_secs(60), ..guarded() };
     let mut bench = Bench::two(&knobs);
     bench.run(20.0, while_bad(5.0, 8.0, DEAD));
     assert_eq!((bench.moves(), bench.last_reason()), (vec![(1, Reason::Dead)], Some(Reason::HoldDown)));
@@ -198,14 +198,14 @@ fn a_daemon_that_takes_over_goes_on_from_the_egress_in_use() {
 }
 
 /// Periods of half a second with twelve probes to three targets, as a live edge may have them.
-fn short_periods() -> IrcSettings {
+fn short_periods() -> RouteControlSettings {
     let millis = Span::from_millis;
-    IrcSettings {
+    RouteControlSettings {
         routing_period: millis(500),
         measurement_period: millis(400),
         probe_interval: millis(33),
         loss_timeout: millis(200),
-        ..IrcSettings::default()
+        ..RouteControlSettings::default()
     }
 }
 
@@ -266,7 +266,7 @@ fn a_primary_that_loses_at_random_and_dies_for_a_while_has_to_prove_that_it_lost
 }
 
 /// Two egresses of which the first carries the aggregate; its probes are lost as `path` says, and `passage` is what passes it.
-fn with_passage(path: impl Fn(f64) -> f64, passage: Passage, knobs: &IrcSettings) -> Bench {
+fn with_passage(path: impl Fn(f64) -> f64, passage: Passage, knobs: &RouteControlSettings) -> Bench {
     let mut bench = Bench::two(knobs);
     while let Some((now, timeout)) = bench.controller.poll_timeout().filter(|(due, _)| *due < at(15.0)) {
         if timeout == Timeout::Decision {
@@ -296,7 +296,7 @@ const PASSAGE: Passage = Passage {
 
 #[test]
 fn what_passes_an_egress_contradicts_its_probes_whether_they_all_die_or_some() {
-    let knobs = IrcSettings { decision_jitter: Ratio::ZERO, ..IrcSettings::default() };
+    let knobs = RouteControlSettings { decision_jitter: Ratio::ZERO, ..RouteControlSettings::default() };
     for loss in [0.2, 0.5, 1.0] {
         let bad = |now: f64| if now > 5.0 { loss } else { 0.0 };
         assert_eq!(with_passage(bad, PASSAGE, &knobs).moves(), [], "{loss}");
@@ -305,14 +305,14 @@ fn what_passes_an_egress_contradicts_its_probes_whether_they_all_die_or_some() {
         let silent = Passage { segments: 20, acked: Bytes::new(0), ..PASSAGE };
         let moves = |passage| with_passage(bad, passage, &knobs).moves().len();
         assert!(moves(silent) == 1 && (loss == 1.0 || moves(lossy) == 1), "{loss}");
-        let without = IrcSettings { ack_veto: false, ..knobs.clone() };
+        let without = RouteControlSettings { ack_veto: false, ..knobs.clone() };
         assert_eq!(with_passage(bad, PASSAGE, &without).moves().len(), 1, "{loss}");
     }
 }
 
 #[test]
 fn what_passes_an_egress_is_reported_and_shows_how_far_the_far_ends_are() {
-    let knobs = IrcSettings { mode: IrcMode::Predictive, ..guarded() };
+    let knobs = RouteControlSettings { mode: RouteControlMode::Predictive, ..guarded() };
     let bench =
         with_passage(|now| if now > 5.0 { 0.02 } else { 0.0 }, Passage { retransmitted: 14, ..PASSAGE }, &knobs);
     let report = bench.controller.report(0).unwrap();

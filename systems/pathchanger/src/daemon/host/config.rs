@@ -20,7 +20,8 @@ use sidestep_policy::{AgentSettings, raw::MAX_PATHS};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostConfig {
-    /// The path changer's settings; the keys are those of a scenario's `[agent]`.
+    /// The path changer's settings; the keys are those of a scenario's `[pathchanger]`.
+    #[serde(rename = "pathchanger")]
     pub agent: AgentSettings,
     /// Destinations with paths of their own.
     #[serde(rename = "destination")]
@@ -52,10 +53,10 @@ impl HostConfig {
         let root = document.root();
         // A file that an editor or a full disk has emptied is no wish to have no paths any more.
         if root.get_ref().as_table().is_none_or(|table| table.is_empty()) {
-            let message = "the file says nothing; write `[agent]` if every setting is to have its default";
+            let message = "the file says nothing; write `[pathchanger]` if every setting is to have its default";
             return Err(document.error(0..0, message));
         }
-        let agent = root.get_ref().get("agent").unwrap_or(root);
+        let agent = root.get_ref().get("pathchanger").unwrap_or(root);
         let most = self.destinations.iter().map(|d| d.paths.len()).max().unwrap_or(0).clamp(1, MAX_PATHS);
         let checked = self.agent.check().and_then(|()| self.agent.check_max_paths(most));
         checked.map_err(|error| document.error_at(agent, error.setting, &error))

@@ -292,11 +292,11 @@ impl ConnectionFacts {
         let others_live = refuse.iter().any(|path| path.lives());
         let now = match (here_failed, others_live) {
             (true, true) => {
-                "its application must connect anew to use one of these, or on_dead = \"reset\" in [agent] has it do so"
+                "its application must connect anew to use one of these, or on_dead = \"reset\" in [pathchanger] has it do so"
             }
             (true, false) => "and as these do not live either, it waits",
             (false, _) => {
-                "should its path die, its application must connect anew, or on_dead = \"reset\" in [agent] has it do so"
+                "should its path die, its application must connect anew, or on_dead = \"reset\" in [pathchanger] has it do so"
             }
         };
         format!(
@@ -404,7 +404,7 @@ impl SourceFacts {
         }
         format!(
             "Its connections to {} can never move: when their path dies, new ones begin at another address, and on_dead = \
-             \"reset\" in [agent], MPTCP, or an address that all paths take would help those that are open.",
+             \"reset\" in [pathchanger], MPTCP, or an address that all paths take would help those that are open.",
             and(&bound)
         )
     }
@@ -465,7 +465,7 @@ impl LeftAlone {
             ],
             LeftAlone::Mark { mark, mask } => [
                 format!("others have set its mark {mark:#x}, within the agent's bits {mask:#x}"),
-                "Give the agent bits that nobody else uses (mark_mask in [agent]); `sidestep doctor` says which are free".into(),
+                "Give the agent bits that nobody else uses (mark_mask in [pathchanger]); `sidestep doctor` says which are free".into(),
             ],
             LeftAlone::Group { group, of_agent } => [
                 format!("it belongs to the control group {group}, and the agent's is {of_agent}"),

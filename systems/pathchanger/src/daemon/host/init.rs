@@ -61,7 +61,7 @@ impl Machine {
         let comments = report.found.iter().chain(&report.missing).map(|line| format!("# - {line}\n"));
         report.text = format!(
             "# Written by `sidestep agent init` from the routes of this machine:\n{}#\n\
-             # Try it with `sidestep agent --dry-run --config FILE`. Every key: pathchanger.md.\n\n[agent]\n{text}",
+             # Try it with `sidestep agent --dry-run --config FILE`. Every key: pathchanger.md.\n\n[pathchanger]\n{text}",
             comments.collect::<String>()
         );
         Some(report)
@@ -176,7 +176,7 @@ mod tests {
         ]);
         let proposal = proposal.propose(gigabit).unwrap();
         let expected = r#"
-[agent]
+[pathchanger]
 
 [[destination]]
 prefix = "::/0"

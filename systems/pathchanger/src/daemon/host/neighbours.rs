@@ -41,8 +41,8 @@ impl Neighbours {
     /// Which mask would be better than `mask`.
     fn advice(&self, mask: u32) -> String {
         match self.uses.free_mask().filter(|free| *free != mask) {
-            Some(free) => format!("set `mark_mask = {free:#x}` in [agent], which nothing seen here uses"),
-            None => "set `mark_mask` in [agent] to bits that nothing uses".into(),
+            Some(free) => format!("set `mark_mask = {free:#x}` in [pathchanger], which nothing seen here uses"),
+            None => "set `mark_mask` in [pathchanger] to bits that nothing uses".into(),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::*;
 const COLLIDING: [&str; 2] = ["fd01:ba67:bc81::2c89", "fd01:6dd:8bed::a400"];
 
 const TWO_PROVIDERS: &str = r#"
-        [agent]
+        [pathchanger]
         gamma = 0.2
         [[destination]]
         prefix = "2001:db8::/32"
@@ -156,21 +156,23 @@ fn of_path(prefix: &str, path: &str) -> (String, String) {
 #[test]
 fn a_mistake_is_shown_with_its_line_and_a_caret() {
     assert_eq!(
-        complaint("[agent]\ngama = 0.2\n").lines().map(str::trim_end).collect::<Vec<_>>()[1..],
+        complaint("[pathchanger]\ngama = 0.2\n").lines().map(str::trim_end).collect::<Vec<_>>()[1..],
         ["  |", "2 | gama = 0.2", "  | ^"]
     );
-    assert!(complaint("[agent]\ngama = 0.2\n").starts_with("agent.toml:2:1: unknown field `gama`, expected one of "));
+    assert!(
+        complaint("[pathchanger]\ngama = 0.2\n").starts_with("agent.toml:2:1: unknown field `gama`, expected one of ")
+    );
     assert_eq!(
-        complaint("[agent]\npolicy = \"exp3\"\ngamma = 3.0\n"),
+        complaint("[pathchanger]\npolicy = \"exp3\"\ngamma = 3.0\n"),
         "agent.toml:3:9: gamma must be above 0 and at most 1\n  |\n3 | gamma = 3.0\n  |         ^"
     );
     assert_eq!(
-        complaint("[agent]\nsilence_backoff = { min = \"2 s\", max = \"1 s\" }\n").lines().next(),
+        complaint("[pathchanger]\nsilence_backoff = { min = \"2 s\", max = \"1 s\" }\n").lines().next(),
         Some("agent.toml:2:19: silence_backoff must have a `min` that is not above its `max`")
     );
-    assert!(complaint("[agent]\nrtt_guard = \"soon\"\n").starts_with("agent.toml:2:13: "), "an interval");
-    assert!(complaint("agent = 3").starts_with("agent.toml:1:9: "), "a table that is none");
-    assert!(complaint("[agent\n").starts_with("agent.toml:1:7: "), "not TOML");
+    assert!(complaint("[pathchanger]\nrtt_guard = \"soon\"\n").starts_with("agent.toml:2:13: "), "an interval");
+    assert!(complaint("pathchanger = 3").starts_with("agent.toml:1:15: "), "a table that is none");
+    assert!(complaint("[pathchanger\n").starts_with("agent.toml:1:13: "), "not TOML");
     assert!(complaint("[metrics]\nlisten = \"9435\"").starts_with("agent.toml:2:10: `9435` is not an address"));
     assert!(complaint("[metrics]\nlisten = 1\n").starts_with("agent.toml:2:10: "));
     assert!(complaint("[[destinations]]\n").starts_with("agent.toml:1:3: unknown field `destinations`"));
@@ -192,7 +194,7 @@ fn a_mistake_of_a_destination_is_shown_where_it_stands() {
     let paths = |n: usize| (1..=n).map(path).collect::<String>();
     let crowd = format!("[[destination]]\nprefix = \"2001:db8::/32\"\n{}", paths(MAX_PATHS + 1));
     assert_eq!(at(&crowd), "agent.toml:83:1: 2001:db8::/32 has 17 paths; 16 are the most");
-    let narrow = format!("[agent]\nmark_mask = 1\n[[destination]]\nprefix = \"::/0\"\n{}", paths(2));
+    let narrow = format!("[pathchanger]\nmark_mask = 1\n[[destination]]\nprefix = \"::/0\"\n{}", paths(2));
     assert_eq!(at(&narrow), "agent.toml:2:13: mark_mask has fewer values than there may be paths");
 }
 
@@ -268,7 +270,7 @@ fn an_empty_file_is_refused_and_one_that_asks_for_the_defaults_is_not() {
     for empty in ["", "\n", "# nothing\n"] {
         assert!(complaint(empty).starts_with("agent.toml:1:1: the file says nothing"), "{}", complaint(empty));
     }
-    assert!(HostConfig::parse("[agent]\n").is_ok());
+    assert!(HostConfig::parse("[pathchanger]\n").is_ok());
 }
 
 #[test]

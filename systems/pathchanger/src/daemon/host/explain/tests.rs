@@ -34,7 +34,7 @@ fn a_connection_that_a_dead_path_holds_is_told_why_it_cannot_move_and_what_helps
             "5 signals came so far, 0 moves; the last was rto, 2.3 s ago, and left it there: it can use no other path; blue is \
              held for dead, as nothing was delivered on it for 31 s, and TCP has had 6 timeouts in a row without an answer.",
             "It can never move, as green (alive) does not take packets from 198.51.100.10: its application must connect anew \
-             to use one of these, or on_dead = \"reset\" in [agent] has it do so; only MPTCP, or an address that all paths \
+             to use one of these, or on_dead = \"reset\" in [pathchanger] has it do so; only MPTCP, or an address that all paths \
              take, would let it live through that.",
         ]
     );
@@ -167,7 +167,7 @@ fn an_address_of_the_host_is_told_by_what_takes_it() {
              10.2.0.0/16 by blue (alive) and green (alive).",
             "5 connections begin at it now, 4 of them on a dead path, with 0 moves.",
             "Its connections to 0.0.0.0/0 can never move: when their path dies, new ones begin at another address, and on_dead \
-             = \"reset\" in [agent], MPTCP, or an address that all paths take would help those that are open.",
+             = \"reset\" in [pathchanger], MPTCP, or an address that all paths take would help those that are open.",
         ]
     );
 }
