@@ -40,7 +40,7 @@ impl System for Agents {
     fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
         let settings: MptcpSettings = run.settings()?;
         let agent = Daemon::new("agent", settings, Vec::new(), |_, around| Ok(around.program([]))).steering();
-        Ok(Setup { daemons: vec![pathchanger], ..Setup::new(run, Multipath::Ecmp) })
+        Ok(Setup { daemons: vec![agent], ..Setup::new(run, Multipath::Ecmp) })
     }
 }
 
