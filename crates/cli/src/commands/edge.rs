@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
 use sidestep_agent::{
-    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, HashDoubt, MetricsConfig, Overridden, PlacedBy, RestoredMarks,
-    RouteControlConfig, Tuple, edge_place, edge_status, route_control_status, run_edge, stop_edge,
+    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, HashDoubt, MetricsConfig, PlacedBy, RouteControlConfig, Tuple,
+    edge_place, edge_status, route_control_status, run_edge, stop_edge,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    daemons::{announce, at_hangups, stopped_or_relieved},
+    obstacles::print_obstacles,
     print_json, read, runtime,
+    signals::{announce, at_hangups, stopped_or_relieved},
 };
 use crate::{
     args::{EdgeCommand, EdgeNumbers, EdgeRun, EdgeWhere},
@@ -180,20 +181,6 @@ fn status(json: bool) -> Outcome {
         println!("{table}");
     }
     Ok(())
-}
-
-/// Prints what of others keeps decisions from having an effect.
-pub(super) fn print_obstacles(overridden: &[Overridden], restored: &[RestoredMarks]) {
-    for line in obstacles(overridden, restored) {
-        println!("{line}");
-    }
-}
-
-/// What of others keeps decisions from having an effect, one line each.
-pub(super) fn obstacles(overridden: &[Overridden], restored: &[RestoredMarks]) -> Vec<String> {
-    let overridden = overridden.iter().map(|one| format!("{}; {}", one.why, one.advice));
-    let restored = restored.iter().map(|one| format!("{}, which undoes moves; {}", one.rule, one.advice));
-    overridden.chain(restored).collect()
 }
 
 /// What became of a path's probes, in some words.

@@ -12,8 +12,9 @@ use sidestep_agent::{
 };
 
 use super::{
-    daemons::{announce, at_hangups, stopped_or_relieved, warn_of},
+    daemons::warn_of,
     print_json, read, runtime,
+    signals::{announce, at_hangups, stopped_or_relieved},
 };
 use crate::{
     args::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun},

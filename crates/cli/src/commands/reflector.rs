@@ -3,8 +3,8 @@
 use sidestep_agent::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
 
 use super::{
-    daemons::{announce, stopped_or_relieved},
     runtime,
+    signals::{announce, stopped_or_relieved},
 };
 use crate::{
     args::{ClockName, ReflectorArgs},
