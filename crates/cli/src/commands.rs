@@ -7,23 +7,48 @@ pub mod edge;
 pub mod explain;
 pub mod manual;
 pub mod mptcp_pm;
+mod obstacles;
 pub mod reflector;
+mod signals;
 pub mod top;
 mod watch;
 
 use std::{
+    fs::{self, OpenOptions},
+    io::{ErrorKind, Write},
     path::Path,
     sync::{Arc, atomic::AtomicBool},
 };
 
 use sidestep_net::ParseError;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 
 /// Reads a text file that the user named.
 pub fn read(path: &Path) -> Result<String, Failure> {
-    let bytes = std::fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    let bytes = fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     ParseError::check_text(bytes).map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
+}
+
+/// Writes a file whole, over one that exists only where that is wanted.
+fn write_new(path: &Path, text: &str, force: bool) -> Outcome {
+    let failed = |error: std::io::Error| Failure::run(format!("{}: {error}", path.display()));
+    if force {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        fs::write(&beside, text).map_err(failed)?;
+        return fs::rename(&beside, path).map_err(failed);
+    }
+    let made = OpenOptions::new().write(true).create_new(true).open(path);
+    let mut file = made.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failure::usage(format!("{} exists; --force writes over it", path.display())),
+        _ => failed(error),
+    })?;
+    file.write_all(text.as_bytes()).map_err(|error| {
+        // Half a file would stand in the way of the next attempt.
+        let _ = fs::remove_file(path);
+        failed(error)
+    })
 }
 
 /// Prints a value as JSON.

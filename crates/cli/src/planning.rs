@@ -17,6 +17,7 @@ mod lab;
 mod maxflow;
 mod paths;
 mod progress;
+mod refusals;
 mod repro;
 mod sim;
 mod sweep;

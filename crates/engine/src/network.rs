@@ -4,6 +4,9 @@
 //! lies in a ring in the order of arrival; only the first of each ring is in the queue of events. Events are ordered
 //! by time and then by link, whatever the order in which they were made.
 
+mod packed;
+mod tap;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use sidestep_net::{ArcId, Bytes, Channel, Time, Topology};
@@ -12,6 +15,12 @@ use sidestep_proto::{
     packet::{Flags, Kind, Packet},
 };
 
+pub(super) use self::packed::{ARC_BITS, ARC_MASK, Carried, is_marked, word_of, word_of_held};
+pub use self::tap::Copied;
+use self::{
+    packed::{BEHAVES, CAPABLE, EXTRA_SHIFT, Hop, LAST, LENGTH, MARKED, MAX_EXTRA},
+    tap::Tap,
+};
 use super::{
     ahead::{Ahead, Due},
     behaviour::Forwarding,
@@ -20,10 +29,6 @@ use super::{
     nodes::Nodes,
     wires::Wires,
 };
-
-/// Bits of an event's key that name the arc; the rest is the time.
-pub(super) const ARC_BITS: u32 = 18;
-pub(super) const ARC_MASK: u64 = (1 << ARC_BITS) - 1;
 
 /// Most arcs of a network.
 pub const MAX_ARCS: usize = 1 << ARC_BITS;
@@ -75,27 +80,6 @@ pub struct Network {
     read: u32,
 }
 
-/// What is copied as it arrives.
-#[derive(Debug)]
-struct Tap {
-    /// Whether of each arc.
-    arcs: Vec<bool>,
-    copies: Vec<Copied>,
-}
-
-/// A packet that arrived at the far end of an arc that is watched.
-#[derive(Clone, Copy, Debug)]
-pub struct Copied {
-    /// When.
-    pub time: Time,
-    /// Of which arc.
-    pub arc: ArcId,
-    /// Bytes of encapsulation there.
-    pub extra: u16,
-    /// It, with the marks that it has so far.
-    pub packet: Packet,
-}
-
 #[derive(Debug)]
 pub(super) struct Arc {
     pub(super) link: LinkModel,
@@ -111,72 +95,6 @@ pub(super) struct Arrived {
     index: u32,
     /// What a hop needs to know of it; see [`Carried`].
     word: u32,
-}
-
-/// A packet on a link, in 16 bytes: large networks are as fast as memory is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Carried {
-    /// When it arrives, above [`WORD_BITS`] bits of what a hop needs to know, so that the packet itself is not looked at
-    /// at a hop: its length, and whether it may be marked ([`CAPABLE`]) and is ([`MARKED`]).
-    arrives_and_word: u64,
-    pub(super) packet: u32,
-    /// Index of the hop that it is on.
-    pub(super) hop: u32,
-}
-
-const WORD_BITS: u32 = ARC_BITS;
-const LENGTH: u32 = 0xffff;
-const CAPABLE: u32 = 1 << 16;
-const MARKED: u32 = 1 << 17;
-
-impl Carried {
-    #[inline(always)]
-    pub(super) fn new(arrives: u64, word: u32, packet: u32, hop: u32) -> Self {
-        Carried { arrives_and_word: arrives << WORD_BITS | u64::from(word), packet, hop }
-    }
-
-    #[inline(always)]
-    pub(super) fn arrives(&self) -> u64 {
-        self.arrives_and_word >> WORD_BITS
-    }
-
-    #[inline(always)]
-    fn word(&self) -> u32 {
-        self.arrives_and_word as u32 & ((1 << WORD_BITS) - 1)
-    }
-}
-
-/// A step of a route: the arc in its lowest [`ARC_BITS`] bits, above it whether it is the last ([`LAST`]) and whether the
-/// node that it leaves has a behaviour ([`BEHAVES`]), and above that the bytes of encapsulation there.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Hop(u32);
-
-const LAST: u32 = 1 << ARC_BITS;
-const BEHAVES: u32 = 1 << (ARC_BITS + 1);
-const EXTRA_SHIFT: u32 = ARC_BITS + 2;
-/// Most bytes of encapsulation.
-const MAX_EXTRA: u16 = u16::MAX >> (EXTRA_SHIFT - 16);
-
-impl Hop {
-    #[inline(always)]
-    pub(super) fn arc(self) -> usize {
-        (self.0 & (LAST - 1)) as usize
-    }
-
-    #[inline(always)]
-    fn behaves(self) -> bool {
-        self.0 & BEHAVES != 0
-    }
-
-    #[inline(always)]
-    pub(super) fn extra(self) -> u32 {
-        self.0 >> EXTRA_SHIFT
-    }
-
-    #[inline(always)]
-    pub(super) fn is_last(self) -> bool {
-        self.0 & LAST != 0
-    }
 }
 
 impl Arc {
@@ -226,21 +144,6 @@ impl Network {
         };
         network.look_ahead();
         network
-    }
-
-    /// Copies every packet that crosses one of `arcs`, for [`take_copies`](Self::take_copies).
-    pub fn watch(&mut self, arcs: &[ArcId]) {
-        let mut watched = vec![false; self.arcs.len()];
-        for arc in arcs {
-            watched[arc.index()] = true;
-        }
-        self.tap = Some(Box::new(Tap { arcs: watched, copies: Vec::new() }));
-        self.plain = self.is_plain();
-    }
-
-    /// The packets copied since this was called last, in the order of their arrival.
-    pub fn take_copies(&mut self) -> Vec<Copied> {
-        self.tap.as_mut().map(|tap| std::mem::take(&mut tap.copies)).unwrap_or_default()
     }
 
     /// Adds a route of at least one arc, each with the bytes that encapsulation adds to a packet there.
@@ -415,15 +318,6 @@ impl Network {
         let due = if self.wires.is_some() { self.next_served(limit)? } else { self.next_ahead(limit)? };
         self.copy(due.key >> ARC_BITS, (due.key & ARC_MASK) as usize, due.carried);
         Some(due)
-    }
-
-    #[inline]
-    fn copy(&mut self, now: u64, arc: usize, carried: Carried) {
-        let Some(tap) = self.tap.as_mut().filter(|tap| tap.arcs[arc]) else { return };
-        let mut packet = self.packets[carried.packet as usize];
-        packet.flags = packet.flags.with(Flags::when(carried.word() & MARKED != 0, Flags::CE));
-        let extra = self.hops[carried.hop as usize].extra() as u16;
-        tap.copies.push(Copied { time: Time::from_nanos(now), arc: ArcId(arc as u32), extra, packet });
     }
 
     /// Makes place for one flow more.
@@ -626,21 +520,4 @@ impl Balance {
     pub fn is_even(&self) -> bool {
         self.injected == self.delivered + self.lost + self.on_links + self.held
     }
-}
-
-/// What a hop needs to know of a packet; see [`Carried`].
-#[inline(always)]
-pub(super) fn word_of(packet: &Packet) -> u32 {
-    let capable = if packet.flags.has(Flags::ECT) { CAPABLE } else { 0 };
-    u32::from(packet.len) | capable
-}
-
-/// The word of a packet that a node held, whose mark lies in the packet meanwhile.
-pub(super) fn word_of_held(packet: &Packet) -> u32 {
-    word_of(packet) | if packet.flags.has(Flags::CE) { MARKED } else { 0 }
-}
-
-/// Whether the word of a packet says that it was marked.
-pub(super) fn is_marked(word: u32) -> bool {
-    word & MARKED != 0
 }

@@ -20,8 +20,8 @@ use nix::{
 };
 
 use crate::{
+    capabilities::Privileges,
     error::{LinuxError, Result},
-    probe::machine::Privileges,
 };
 
 /// What `/proc/net/unix` shows of a socket that listens (`__SO_ACCEPTCON`).

@@ -30,6 +30,7 @@
 //! ```
 
 pub mod bpf;
+mod capabilities;
 pub mod cgroup;
 pub mod claim;
 pub mod counters;

@@ -6,7 +6,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use crate::probe::machine::{Capability, Privileges};
+use crate::capabilities::{Capability, Privileges};
 
 /// What was not permitted, by the kind of causes that it can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,10 @@
 //! What `bpftool` shows of us is recognisable: whoever finds a program or a map knows whose it is.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter};
 use sidestep_linux::{
@@ -63,9 +67,8 @@ fn ids(key: &str) -> BTreeSet<u32> {
 
 /// The names of programs and maps in the sources, but for the program that only tests load.
 fn written() -> BTreeSet<String> {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf/src");
     let mut names = BTreeSet::new();
-    for source in fs::read_dir(sources).unwrap().map(|entry| entry.unwrap().path()) {
+    for source in files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf/src")) {
         if source.ends_with("policy_parity.bpf.c") {
             continue;
         }
@@ -79,4 +82,10 @@ fn written() -> BTreeSet<String> {
         }
     }
     names
+}
+
+/// The files of a folder and of those below it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }

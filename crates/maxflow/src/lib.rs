@@ -37,6 +37,7 @@ mod no_live;
 mod pricing;
 mod program;
 mod sampling;
+mod solved;
 mod tree;
 mod watch;
 

@@ -3,8 +3,8 @@
 use highs::{ColProblem, HighsModelStatus, Model, Row, Sense};
 
 use super::{
-    master::Solved,
     network::{FlowError, FlowNetwork},
+    solved::Solved,
     tree::Column,
 };
 

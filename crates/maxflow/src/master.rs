@@ -6,6 +6,7 @@ use super::live::Live;
 use super::no_live::Live;
 use super::{
     network::{FlowError, FlowNetwork},
+    solved::Solved,
     tree::Column,
 };
 
@@ -19,16 +20,6 @@ pub(super) struct Master<'a> {
     solved: Solved,
     /// The model in HiGHS, made when a guess first fails: to set it up costs as much as to solve a small program.
     live: Option<Live>,
-}
-
-/// A solution, in the network's unit.
-pub(super) struct Solved {
-    /// By column: a rate; all together fit the capacities.
-    pub(super) rates: Vec<f64>,
-    /// By arc: how much the flow would grow with its capacity; not negative.
-    pub(super) prices: Vec<f64>,
-    /// Whether the rates are known to be optimal over the columns; else the prices may still prove it.
-    pub(super) best: bool,
 }
 
 impl<'a> Master<'a> {

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 
 use super::{
-    master::Solved,
     network::{FlowError, FlowNetwork},
+    solved::Solved,
     tree::Column,
 };
 

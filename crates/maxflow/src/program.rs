@@ -6,9 +6,10 @@ mod tests;
 use sidestep_net::NodeId;
 
 use super::{
-    master::{Master, Solved},
+    master::Master,
     network::{FlowError, FlowNetwork, MAX_GAP},
     pricing::{Ends, Pricing},
+    solved::Solved,
 };
 
 /// On which paths flow may go.

@@ -10,7 +10,7 @@ use sidestep_net::{ArcId, LinkId, NodeId, Topology};
 
 use crate::{
     cost::{Cost, own},
-    spf::Hop,
+    hop::Hop,
 };
 
 /// Shortest paths between all nodes of a topology, as its routers see them.

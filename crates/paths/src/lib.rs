@@ -42,6 +42,7 @@ mod brute_force;
 mod cost;
 mod disjoint;
 mod ends;
+mod hop;
 mod igp;
 mod max_flow;
 mod path_sets;

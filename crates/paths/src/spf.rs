@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use sidestep_net::{ArcId, NodeId};
 
-use crate::{Igp, igp::Neighbour};
+use crate::{Igp, hop::Hop, igp::Neighbour};
 
 /// The direction in which the paths lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,18 +13,6 @@ pub(crate) enum Direction {
     Toward,
     /// From the root.
     From,
-}
-
-/// Where a node stands on the paths to or from a root.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hop {
-    /// Sum of the weights between the two; `u64::MAX` where there is no path.
-    pub(crate) distance: u64,
-    /// Toward the root: the lowest of the equal-cost next arcs. From the root: the lowest of the equal-cost last arcs.
-    /// Meaningless at the root.
-    pub(crate) next: ArcId,
-    /// Whether there is exactly one shortest path.
-    pub(crate) unique: bool,
 }
 
 /// Dijkstra's algorithm from a root, which stops and goes on.
@@ -53,33 +41,6 @@ pub(crate) struct Spfs {
 
 /// How many hops all [`Spf`]s together may hold: 256 MiB. Tests set it so low that searches restart.
 const MAX_HOPS: usize = if cfg!(test) { 1 } else { 1 << 24 };
-
-impl Hop {
-    pub(crate) const UNREACHED: Hop = Hop { distance: u64::MAX, next: ArcId(u32::MAX), unique: true };
-    /// Where the root itself stands.
-    pub(crate) const ROOT: Hop = Hop { distance: 0, ..Hop::UNREACHED };
-
-    pub(crate) fn is_reached(&self) -> bool {
-        self.distance != u64::MAX
-    }
-
-    /// The hop; `None` where there is no path.
-    pub(crate) fn reached(self) -> Option<Hop> {
-        Some(self).filter(Hop::is_reached)
-    }
-
-    /// Adds the paths over `next`, which have this length; `unique` says that there is only one. Returns whether they
-    /// are shorter than all before.
-    pub(crate) fn offer(&mut self, distance: u64, next: ArcId, unique: bool) -> bool {
-        let shorter = distance < self.distance;
-        if shorter {
-            *self = Hop { distance, next, unique };
-        } else if distance == self.distance {
-            *self = Hop { next: self.next.min(next), unique: false, ..*self };
-        }
-        shorter
-    }
-}
 
 impl Spf {
     /// Paths to or from a node of the network.

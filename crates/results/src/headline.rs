@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     RunResult, SystemResult,
     paired::between,
-    summary::{MANY, exact, mean_goodput, mean_time, megabits, seconds, taken},
+    roles::{baseline, recommended},
+    summary::{MANY, exact, mean_goodput, mean_time, megabits, seconds, signed, taken},
 };
 
 /// The run in a sentence or two.
@@ -39,45 +40,8 @@ pub enum Says {
     NotCompared,
 }
 
-/// Systems of ours with all settings at their defaults: of several in a run, the first is the one that is recommended.
-const RECOMMENDED: [&str; 5] = ["pathchanger", "route-control", "semper", "inrpp", "mptcp"];
 /// In one run, values nearer than this are called about the same.
 const ALIKE: f64 = 0.05;
-
-/// The system that the others are compared with: what the network does where nobody decides.
-pub(crate) fn baseline(run: &RunResult) -> Option<(&str, &SystemResult)> {
-    let is_none = |name: &str| name.starts_with("route-control:") && has(name, "mode", &["none"]);
-    let find = |wanted: &dyn Fn(&str) -> bool| run.systems.iter().find(|(name, _)| wanted(name));
-    find(&|name| name == "tcp").or_else(|| find(&is_none)).or_else(|| find(&|name| name == "ecmp"))
-}
-
-/// The system that a reader is advised to use: neither the baseline, nor dice, nor one that knows what nobody can.
-///
-/// One of ours with its defaults, or else the only one that is left; `None` where several are, or none.
-pub(crate) fn recommended(run: &RunResult) -> Option<(&str, &SystemResult)> {
-    let baseline = baseline(run).map(|(name, _)| name);
-    let left: Vec<(&str, &SystemResult)> =
-        run.systems.iter().filter(|(name, _)| Some(*name) != baseline && is_candidate(name)).collect();
-    let default = RECOMMENDED.iter().find_map(|ours| left.iter().find(|(name, _)| name == ours));
-    match (default, &left[..]) {
-        (Some(default), _) => Some(*default),
-        (None, [only]) => Some(*only),
-        (None, _) => None,
-    }
-}
-
-/// Whether a system is one that could be advised.
-fn is_candidate(name: &str) -> bool {
-    let base = name.split(':').next().unwrap_or(name);
-    base != "random" && !has(name, "policy", &["random", "static"]) && !has(name, "mode", &["ideal", "none"])
-}
-
-/// Whether a system's parameter has one of these values.
-fn has(system: &str, parameter: &str, values: &[&str]) -> bool {
-    let parameters = system.split_once(':').map_or("", |(_, parameters)| parameters);
-    let mut pairs = parameters.split(',').filter_map(|pair| pair.split_once('='));
-    pairs.any(|(name, value)| name == parameter && values.contains(&value))
-}
 
 /// A measure that tells systems apart.
 #[derive(Clone, Copy)]
@@ -263,19 +227,6 @@ fn spoken(baseline: &str) -> String {
     }
 }
 
-/// A number with its sign, and so many digits behind the point.
-pub(crate) fn signed(value: f64, digits: usize) -> String {
-    let text = format!("{:.digits$}", value.abs());
-    let sign = if text.bytes().all(|byte| byte == b'0' || byte == b'.') {
-        ""
-    } else if value < 0.0 {
-        "−"
-    } else {
-        "+"
-    };
-    format!("{sign}{text}")
-}
-
 fn short(value: f64, digits: usize) -> String {
     format!("{value:.digits$}")
 }
@@ -445,10 +396,5 @@ mod tests {
         run.systems.get_mut("tcp").unwrap().planned_s = Some(60.0);
         let found = Headline::of(&run);
         assert!(found.says == Says::NotCompared && found.text.starts_with("The run was interrupted"), "{found:?}");
-    }
-
-    #[test]
-    fn signs_are_of_what_is_shown() {
-        assert_eq!([0.04, -0.04, 1.25, -3.0].map(|value| signed(value, 1)), ["0.0", "0.0", "+1.2", "−3.0"]);
     }
 }

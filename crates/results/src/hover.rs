@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use crate::{
     Trace,
-    plot::duration,
     summary::{megabits, percent, printable_lines},
 };
 
@@ -89,7 +88,7 @@ impl Columns {
 
 /// The value of the step that a time falls into.
 fn at<'a, T>(trace: &Trace, steps: &'a [T], time: f64) -> Option<&'a T> {
-    let length = duration(trace);
+    let length = trace.duration();
     (length > 0.0 && time < length).then(|| steps.get((time / length * steps.len() as f64) as usize))?
 }
 
@@ -113,7 +112,7 @@ mod tests {
         assert_eq!((middle.lines().count(), middle.matches(" Mbit/s").count()), (3, 2), "{middle}");
         let (time, mbps) = (middle.lines().next().unwrap(), middle.lines().nth(1).unwrap());
         let seconds: f64 = time.trim_end_matches(" s").parse().unwrap();
-        let step = seconds / duration(&traces[0]) * traces[0].goodput.len() as f64;
+        let step = seconds / traces[0].duration() * traces[0].goodput.len() as f64;
         assert_eq!(mbps, format!("tcp {} Mbit/s", megabits(traces[0].goodput[step as usize])));
         assert!(
             titles.iter().any(|title| title.starts_with("path<changer>, ") && title.contains("\np2 ")),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Estimate, RunResult, SystemResult, headline::baseline, summary::taken_at};
+use crate::{Estimate, RunResult, SystemResult, roles::baseline, summary::taken_at};
 
 /// A system's measure less the baseline's, over the seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

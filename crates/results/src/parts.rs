@@ -10,7 +10,8 @@ use std::{
 use crate::{
     Records, WriteError,
     record::{FLOW_COLUMNS, SAMPLE_COLUMNS, SUBFLOW_COLUMNS},
-    writer::{FLOWS, SERIES, SUBFLOWS, io_error},
+    whole::io_error,
+    writer::{FLOWS, SERIES, SUBFLOWS},
 };
 
 /// The directory below that of the results.

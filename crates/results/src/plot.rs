@@ -55,7 +55,7 @@ pub fn plot(run: &RunResult, traces: &[Trace], scene: &Scene) -> Result<String, 
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, (bottom + FOOT) as u32)).into_drawing_area();
-        let canvas = Canvas { root, end: traces.iter().map(duration).fold(0.0, f64::max) };
+        let canvas = Canvas { root, end: traces.iter().map(Trace::duration).fold(0.0, f64::max) };
         canvas.root.fill(&WHITE)?;
         canvas.title(run, traces)?;
         canvas.goodput(run, traces, scene)?;
@@ -70,14 +70,14 @@ pub fn plot(run: &RunResult, traces: &[Trace], scene: &Scene) -> Result<String, 
         canvas.root.present()?;
     }
     let mut hover = hover(traces, &panels);
-    let end = traces.iter().map(duration).fold(0.0, f64::max);
+    let end = traces.iter().map(Trace::duration).fold(0.0, f64::max);
     events::tell(&mut hover, &events::marks(scene, end, |seconds| column(seconds, end)), bottom);
     Ok(hover.over(&svg))
 }
 
 /// What the picture says where the pointer rests.
 fn hover(traces: &[Trace], panels: &[Panel]) -> Hover {
-    let end = traces.iter().map(duration).fold(0.0, f64::max);
+    let end = traces.iter().map(Trace::duration).fold(0.0, f64::max);
     let columns = Columns { left: f64::from(LEFT), right: f64::from(RIGHT), end };
     let mut hover = Hover::default();
     columns.goodput(&mut hover, traces, [TOP, GOODPUT_HEIGHT].map(f64::from));
@@ -173,7 +173,7 @@ impl<'a> Canvas<'a> {
 
     /// One path's utilisation over time as a strip of shades.
     fn strip(&self, trace: &Trace, shares: &[Option<f64>], top: i32, bottom: i32) -> Result<(), PlotError> {
-        let step = duration(trace) / shares.len().max(1) as f64;
+        let step = trace.duration() / shares.len().max(1) as f64;
         let mut from = 0;
         let shade = |share: &Option<f64>| share.map(|share| (share.clamp(0.0, 1.0) * SHADES).round());
         for run in shares.chunk_by(|one, next| shade(one) == shade(next)) {
@@ -192,7 +192,7 @@ impl<'a> Canvas<'a> {
     fn rug(&self, panel: &Panel) -> Result<(), PlotError> {
         let moves = &panel.trace.moves;
         let (top, bottom) = (panel.strips_bottom() + 3, panel.bottom());
-        let step = duration(panel.trace) / moves.len().max(1) as f64;
+        let step = panel.trace.duration() / moves.len().max(1) as f64;
         let most = moves.iter().copied().max().unwrap_or(0).max(1);
         for (bin, count) in moves.iter().enumerate().filter(|(_, count)| **count > 0) {
             let share = 0.35 + 0.65 * f64::from(*count) / f64::from(most);
@@ -282,10 +282,6 @@ impl Label {
 fn column(seconds: f64, end: f64) -> i32 {
     let share = if end > 0.0 { seconds / end } else { 0.0 };
     LEFT + (share.clamp(0.0, 1.0) * f64::from(RIGHT - LEFT)).round() as i32
-}
-
-pub(crate) fn duration(trace: &Trace) -> f64 {
-    trace.window.duration.as_secs_f64()
 }
 
 fn color(number: usize) -> RGBColor {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     SeedTrace, SystemResult, WriteError,
-    writer::{io_error, write_whole},
+    whole::{io_error, write_whole},
 };
 
 /// The file that a run under several seeds has.

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::{Difference, Estimate, Repeated, RunResult, SystemResult, headline::signed, measures};
+use crate::{Difference, Estimate, Repeated, RunResult, SystemResult, measures};
 
 /// From so many times another value on, the multiple says nothing but that the other is next to nothing.
 pub(crate) const MANY: f64 = 100.0;
@@ -298,6 +298,19 @@ pub(crate) fn megabits(mbps: f64) -> String {
     if mbps < 10.0 { format!("{mbps:.1}") } else { format!("{mbps:.0}") }
 }
 
+/// A number with its sign, and so many digits behind the point.
+pub(crate) fn signed(value: f64, digits: usize) -> String {
+    let text = format!("{:.digits$}", value.abs());
+    let sign = if text.bytes().all(|byte| byte == b'0' || byte == b'.') {
+        ""
+    } else if value < 0.0 {
+        "−"
+    } else {
+        "+"
+    };
+    format!("{sign}{text}")
+}
+
 /// A share as a whole percentage.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
@@ -442,5 +455,10 @@ mod tests {
     #[test]
     fn a_systems_name_cannot_steer_the_terminal() {
         assert!(!table(&testing::run(&["\u{1b}[31mred"], 1)).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn signs_are_of_what_is_shown() {
+        assert_eq!([0.04, -0.04, 1.25, -3.0].map(|value| signed(value, 1)), ["0.0", "0.0", "+1.2", "−3.0"]);
     }
 }

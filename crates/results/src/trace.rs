@@ -42,6 +42,11 @@ pub struct SeedTrace {
 }
 
 impl Trace {
+    /// How long the run is, in seconds.
+    pub(crate) fn duration(&self) -> f64 {
+        self.window.duration.as_secs_f64()
+    }
+
     /// What is needed of it beside other seeds.
     pub fn of_seed(&self) -> SeedTrace {
         SeedTrace { goodput: self.goodput.clone(), times: self.times.clone() }

@@ -1,21 +1,19 @@
 //! `sidestep agent status`, `sidestep agent init` and `sidestep agent stop`.
 
+use std::path::{Path, PathBuf};
+
 use sidestep_hostd::Proposal;
 use sidestep_pathchanger::daemon::{propose, stop_host};
-use std::{
-    fs::{self, OpenOptions},
-    io::{ErrorKind, Write},
-    path::{Path, PathBuf},
-};
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use sidestep_linux::bpf::host::Pins;
 
 use super::{
-    edge::print_obstacles,
+    obstacles::print_obstacles,
     print_json, runtime,
     watch::{Connection, LearntPath, PathSeen, Watch},
+    write_new,
 };
 use crate::{
     args::AgentStatus,
@@ -87,27 +85,6 @@ pub fn init(output: Option<&Path>, force: bool) -> Outcome {
         missing.iter().for_each(|line| println!("  {line}"));
     }
     Ok(())
-}
-
-/// Writes a file whole, over one that exists only where that is wanted.
-pub(super) fn write_new(path: &Path, text: &str, force: bool) -> Outcome {
-    let failed = |error: std::io::Error| Failure::run(format!("{}: {error}", path.display()));
-    if force {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        fs::write(&beside, text).map_err(failed)?;
-        return fs::rename(&beside, path).map_err(failed);
-    }
-    let made = OpenOptions::new().write(true).create_new(true).open(path);
-    let mut file = made.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => Failure::usage(format!("{} exists; --force writes over it", path.display())),
-        _ => failed(error),
-    })?;
-    file.write_all(text.as_bytes()).map_err(|error| {
-        // Half a file would stand in the way of the next attempt.
-        let _ = fs::remove_file(path);
-        failed(error)
-    })
 }
 
 /// Ends the agent and removes all that it made.

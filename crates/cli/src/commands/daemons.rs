@@ -6,24 +6,22 @@ use sidestep_pathchanger::daemon::{
 };
 use std::{
     collections::BTreeMap,
-    io::Write,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serve};
-use sidestep_hostd::{Captured, MetricsConfig, READY, Scrapes, Shutdown, captured};
+use sidestep_hostd::{Captured, MetricsConfig, Scrapes, captured};
 use sidestep_linux::{LinuxError, bpf::host::Pins, netlink::InnerRoute};
 use sidestep_net::{ParseError, Topology, topology_file};
 use sidestep_paths::PathSettings;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
-    task::spawn_blocking,
-};
+use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{print_json, read, runtime};
+use super::{
+    print_json, read, runtime,
+    signals::{announce, at_hangups, stopped, stopped_or_relieved},
+};
 use crate::{
     args::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, ControllerArgs, RouterArgs, RouterCommand, RouterRun},
     failure::{Failure, Outcome, chain},
@@ -163,25 +161,6 @@ fn reread(path: Option<PathBuf>, given: MetricsConfig, follows: bool) -> Unbound
         let failed = |error| tracing::error!("the configuration stays what it was: {error}");
         read_config(path, &given, follows).map_err(failed).ok()
     })
-}
-
-/// What `read` gives at each SIGHUP, which would otherwise end the daemon.
-pub(super) fn at_hangups<T: Send + 'static>(
-    read: impl Fn() -> Option<T> + Send + Sync + 'static,
-) -> UnboundedReceiver<T> {
-    let (send, receive) = unbounded_channel();
-    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return receive };
-    let read = Arc::new(read);
-    tokio::spawn(async move {
-        while hangups.recv().await.is_some() {
-            let read = read.clone();
-            // The file may be large or far away, and the daemon must not wait.
-            if let Ok(Some(value)) = spawn_blocking(move || read()).await {
-                drop(send.send(value));
-            }
-        }
-    });
-    receive
 }
 
 /// Where the agent keeps its state. `None`, with the reason, if the default place is not usable and the user named no
@@ -328,41 +307,4 @@ fn show(controller: &Controller, json: bool) -> Outcome {
         }
     }
     Ok(())
-}
-
-/// Completes when a signal ends the agent; SIGUSR2 makes it leave everything to the next one.
-///
-/// From the call on, and not only from the first poll, these signals do nothing else.
-pub(super) fn stopped_or_relieved() -> impl Future<Output = Shutdown> {
-    let (stopped, relieved) = (stopped(), signal(SignalKind::user_defined2()));
-    async {
-        let Ok(mut relieved) = relieved else {
-            stopped.await;
-            return Shutdown::CleanUp;
-        };
-        tokio::select! {
-            () = stopped => Shutdown::CleanUp,
-            _ = relieved.recv() => Shutdown::Keep,
-        }
-    }
-}
-
-/// Completes when a signal ends a daemon; the signal does nothing else from the call on.
-fn stopped() -> impl Future<Output = ()> {
-    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-    async {
-        // Without handlers the default action ends the process, which is what is wanted.
-        let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    }
-}
-
-pub(super) fn announce() {
-    println!("{READY}");
-    let _ = std::io::stdout().flush();
 }

@@ -14,11 +14,7 @@ use sidestep_linux::{
 };
 use sidestep_policy::AgentSettings;
 
-use super::{
-    daemons::read_config,
-    edge::{obstacles, read_route_control},
-    print_json, read, runtime,
-};
+use super::{daemons::read_config, edge::read_route_control, obstacles::obstacles, print_json, read, runtime};
 use crate::failure::{Failure, Outcome};
 
 /// What is printed as JSON.

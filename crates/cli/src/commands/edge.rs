@@ -2,7 +2,7 @@
 
 mod route_control;
 
-use sidestep_hostd::{MetricsConfig, Overridden, RestoredMarks};
+use sidestep_hostd::MetricsConfig;
 use sidestep_route_control::daemon::{RouteControlConfig, route_control_status};
 use sidestep_semper::daemon::{
     EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, HashDoubt, PlacedBy, Tuple, edge_place, edge_status, run_edge,
@@ -14,8 +14,9 @@ use comfy_table::{Table, presets};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    daemons::{announce, at_hangups, stopped_or_relieved},
+    obstacles::print_obstacles,
     print_json, read, runtime,
+    signals::{announce, at_hangups, stopped_or_relieved},
 };
 use crate::{
     args::{EdgeCommand, EdgeNumbers, EdgeRun, EdgeWhere},
@@ -182,20 +183,6 @@ fn status(json: bool) -> Outcome {
         println!("{table}");
     }
     Ok(())
-}
-
-/// Prints what of others keeps decisions from having an effect.
-pub(super) fn print_obstacles(overridden: &[Overridden], restored: &[RestoredMarks]) {
-    for line in obstacles(overridden, restored) {
-        println!("{line}");
-    }
-}
-
-/// What of others keeps decisions from having an effect, one line each.
-pub(super) fn obstacles(overridden: &[Overridden], restored: &[RestoredMarks]) -> Vec<String> {
-    let overridden = overridden.iter().map(|one| format!("{}; {}", one.why, one.advice));
-    let restored = restored.iter().map(|one| format!("{}, which undoes moves; {}", one.rule, one.advice));
-    overridden.chain(restored).collect()
 }
 
 /// What became of a path's probes, in some words.

@@ -12,8 +12,9 @@ use std::{
 use comfy_table::{Table, presets};
 
 use super::{
-    daemons::{announce, at_hangups, stopped_or_relieved, warn_of},
+    daemons::warn_of,
     print_json, read, runtime,
+    signals::{announce, at_hangups, stopped_or_relieved},
 };
 use crate::{
     args::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun},

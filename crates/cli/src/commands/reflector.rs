@@ -1,8 +1,8 @@
 //! `sidestep reflector`.
 
 use super::{
-    daemons::{announce, stopped_or_relieved},
     runtime,
+    signals::{announce, stopped_or_relieved},
 };
 use crate::{
     args::{ClockName, ReflectorArgs},

@@ -2,6 +2,7 @@
 
 mod compared;
 mod machine;
+mod names;
 mod page;
 mod words;
 

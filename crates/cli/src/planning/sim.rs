@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 use sidestep_engine::Lateness;
 use sidestep_net::{LinkId, pattern};
 use sidestep_results::{RunResult, table};
-use sidestep_scenario::{Scenario, SystemSpec, overrides::Override};
-use sidestep_sim::{RunOptions, SimError, estimate, resume, run as run_sim};
+use sidestep_scenario::{Scenario, SystemSpec};
+use sidestep_sim::{RunOptions, resume, run as run_sim};
 
-use super::{command_line, print_json, read_scenario, scenario_text, sweep, until_signalled};
+use super::{
+    command_line, print_json, read_scenario,
+    refusals::{check_memory, located},
+    sweep, until_signalled,
+};
 use crate::{
     failure::{Failure, Outcome},
     planning::{
@@ -97,31 +101,4 @@ fn find_links(scenario: &Scenario, names: &[String]) -> Result<Vec<LinkId>, Fail
         }
     }
     Ok(found.into_iter().collect())
-}
-
-/// An error with the line of the scenario file that it is about.
-pub(super) fn located(path: &Path, set: &[Override], error: SimError) -> Failure {
-    match (error.place(), scenario_text(path, set)) {
-        (Some(place), Ok(text)) => {
-            let error = Scenario::error_at(&text, place, &error.to_string());
-            Failure::usage(error.in_file(path.display().to_string()))
-        }
-        _ => error.into(),
-    }
-}
-
-/// Refuses a run that is estimated to take more memory than there is.
-pub(super) fn check_memory(scenario: &Scenario, simulations: u64) -> Result<(), Failure> {
-    let Some(available) = sidestep_linux::available_memory_bytes() else { return Ok(()) };
-    let at_once = std::thread::available_parallelism().map_or(1, |count| count.get() as u64).min(simulations);
-    let needed = estimate(scenario).saturating_mul(at_once);
-    if needed <= available {
-        return Ok(());
-    }
-    let gigabytes = |bytes: u64| bytes as f64 / 1e9;
-    Err(Failure::usage(format!(
-        "the run may take {:.1} GB of memory, and {:.1} GB are free; make it smaller, or give --force",
-        gigabytes(needed),
-        gigabytes(available)
-    )))
 }

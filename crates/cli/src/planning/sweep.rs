@@ -17,9 +17,9 @@ use sidestep_sim::RunOptions;
 
 use super::{
     args::SimSweep,
-    command_line, print_json, read_scenario, save,
-    sim::{check_memory, located},
-    until_signalled,
+    command_line, print_json, read_scenario,
+    refusals::{check_memory, located},
+    save, until_signalled,
 };
 use crate::{
     failure::{Failure, Outcome},

@@ -1,6 +1,7 @@
 //! The path changer's program (`bpf/src/host.bpf.c`) and what is exchanged with it (`bpf/include/host.h`).
 
 mod counters;
+mod hash;
 mod layout;
 mod load;
 mod names;

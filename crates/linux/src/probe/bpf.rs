@@ -7,13 +7,14 @@ use std::{
 
 use libbpf_rs::{MapType, ProgramType};
 
-use super::{Finding, Findings, machine::Privileges};
+use super::{Finding, Findings};
 use crate::{
     bpf::{
         attached,
         balance::{Balancer, BalancerConfig},
         host::HostProgram,
     },
+    capabilities::Privileges,
     cgroup::{self, Cgroup},
     error::Result,
 };

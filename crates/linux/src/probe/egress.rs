@@ -4,8 +4,9 @@ mod packets;
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use super::{Finding, machine::Privileges};
+use super::Finding;
 use crate::{
+    capabilities::Privileges,
     error::Result,
     netlink::{Vrf, block_on},
 };

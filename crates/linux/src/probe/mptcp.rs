@@ -9,7 +9,10 @@ use std::{
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Finding, Findings, machine::sysctl, network::present_with};
+use super::{
+    Finding, Findings,
+    machine::{present_with, sysctl},
+};
 use crate::{
     error::{LinuxError, Result},
     mptcp::{ManagerSetting, NewSubflow, RefusalKind, SubflowRequests, tcp_ends},

@@ -7,11 +7,12 @@ use nix::sched::{CloneFlags, unshare};
 use super::{
     Egress, Finding, Findings, Mask,
     egress::Egresses,
-    machine::{Privileges, sysctl},
+    machine::{present_with, sysctl},
     mptcp,
 };
 use crate::{
     bpf::{ecn::EcnProgram, host::MAX_SLOTS},
+    capabilities::Privileges,
     error::{LinuxError, Result},
     marks::MarkUses,
     netlink::{Family, Interface, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, SidAction, Target, block_on},
@@ -240,9 +241,4 @@ fn setting(name: &str, now: Option<&str>) -> Finding {
         }
         (Err(error), ..) => Finding::failed(&error),
     }
-}
-
-/// A finding: the setting works, and the machine's own value of `name` is `now`.
-pub(super) fn present_with(name: &str, now: Option<&str>) -> Finding {
-    Finding::Present(now.map_or_else(String::new, |now| format!("net.{} is {now} here", name.replace('/', "."))))
 }

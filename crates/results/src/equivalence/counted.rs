@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::{FEWEST_SEEDS, Runs, ends_or_dash, logs_of_sums, marked_down, or_dash};
+use super::{
+    Runs, marked_down,
+    row::{FEWEST_SEEDS, ends_or_dash, logs_of_sums, or_dash},
+};
 use crate::{Estimate, SystemResult, measures, summary::printable};
 
 /// What the table is for, as a sentence.

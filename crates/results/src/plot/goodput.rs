@@ -6,8 +6,7 @@ use plotters::{
 };
 
 use super::{
-    AXIS_TITLE, Canvas, FRAME, GAP, GOODPUT_HEIGHT, LEFT, Label, PlotError, RIGHT, TOP, WARMUP, color, duration,
-    line_names,
+    AXIS_TITLE, Canvas, FRAME, GAP, GOODPUT_HEIGHT, LEFT, Label, PlotError, RIGHT, TOP, WARMUP, color, line_names,
 };
 use crate::{
     RunResult, Scene, Trace,
@@ -80,7 +79,7 @@ impl Canvas<'_> {
         }
         for (number, trace) in traces.iter().enumerate().rev() {
             let Some(band) = &trace.band else { continue };
-            let step = duration(trace) / trace.goodput.len().max(1) as f64;
+            let step = trace.duration() / trace.goodput.len().max(1) as f64;
             let at = |bin: usize| (bin as f64 + 0.5) * step;
             let upper = band.high.iter().enumerate().map(|(bin, mbps)| (at(bin), *mbps));
             let lower = band.low.iter().enumerate().rev().map(|(bin, mbps)| (at(bin), *mbps));
@@ -89,7 +88,7 @@ impl Canvas<'_> {
         }
         // The first system is what others are compared with. It is drawn last, so that it stays visible.
         for (number, (trace, name)) in traces.iter().zip(line_names(traces)).enumerate().rev() {
-            let step = duration(trace) / trace.goodput.len().max(1) as f64;
+            let step = trace.duration() / trace.goodput.len().max(1) as f64;
             let points = trace.goodput.iter().enumerate().map(|(bin, mbps)| ((bin as f64 + 0.5) * step, *mbps));
             if number < PALETTE.len() {
                 chart.draw_series(LineSeries::new(points, color(number).stroke_width(2)))?;

@@ -17,12 +17,11 @@ use std::{
 use comfy_table::{Table, presets};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{
-    super::{
-        daemons::{announce, at_hangups, stopped_or_relieved},
-        print_json, read, runtime, until_signalled,
-    },
-    print_obstacles,
+use super::super::{
+    obstacles::print_obstacles,
+    print_json, read, runtime,
+    signals::{announce, at_hangups, stopped_or_relieved},
+    until_signalled,
 };
 use crate::{
     args::{RouteControlArgs, RouteControlCommand, RouteControlNumbers, RouteControlRun},

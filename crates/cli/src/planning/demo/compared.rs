@@ -9,6 +9,7 @@ use sidestep_results::{
 };
 use sidestep_scenario::Scenario;
 
+use super::names::spoken;
 use crate::failure::Failure;
 
 /// Systems are compared second by second of the starts, which are paired.
@@ -117,7 +118,7 @@ impl Transfers {
                 (!within.is_empty()).then_some((from + BLOCK / 2.0, share))
             };
             let points = (0..(until / BLOCK).ceil() as usize).filter_map(share).collect();
-            Line { label: super::words::spoken(name).to_owned(), points }
+            Line { label: spoken(name).to_owned(), points }
         };
         let lines_of = self.systems.iter().map(line).collect();
         let panel = Panel { y: format!("done within {SOON} s (%)"), range: [0.0, 105.0], lines: lines_of, mark: None };

@@ -3,7 +3,10 @@
 use serde::Serialize;
 use sidestep_results::{Estimate, RunResult};
 
-use super::compared::{Transfers, When};
+use super::{
+    compared::{Transfers, When},
+    names::spoken,
+};
 
 /// In one run, values nearer than this share are no difference.
 const ALIKE: f64 = 0.05;
@@ -185,16 +188,6 @@ impl Verdict {
 fn capital(text: String) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
-}
-
-/// What people call a system.
-pub fn spoken(system: &str) -> &str {
-    match system {
-        "tcp" => "plain TCP",
-        "random" => "dice",
-        "pathchanger" => "path changer",
-        other => other,
-    }
 }
 
 #[cfg(test)]

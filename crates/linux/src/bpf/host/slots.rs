@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::{
     super::{failed, map},
     HostPrefix, HostProgram,
+    hash::fnv1a,
     sources::{MAX_SOURCES, RawSources},
 };
 use crate::error::Result;
@@ -157,11 +158,6 @@ impl HostPaths {
 fn generation(paths: &[SlotPath], sources: u32) -> u32 {
     let of_paths = paths.iter().flat_map(|one| one.path.id.to_be_bytes().into_iter().chain([one.slot]));
     fnv1a(of_paths.chain(sources.to_be_bytes())).max(1)
-}
-
-/// The hash of Fowler, Noll and Vo (FNV-1a).
-pub(super) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u32 {
-    bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 pub(super) fn read_marked(bytes: &[u8]) -> Option<(IpAddr, u32)> {

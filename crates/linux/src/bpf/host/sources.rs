@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 use super::{
     super::{failed, keys, map},
     HostPrefix, HostProgram,
-    slots::fnv1a,
+    hash::fnv1a,
 };
 use crate::error::Result;
 

@@ -7,7 +7,7 @@ use std::{
     net::IpAddr,
 };
 
-use super::super::super::{agent::write_new, runtime};
+use super::super::super::{runtime, write_new};
 use crate::{
     args::RouteControlInit,
     failure::{Failure, Outcome},

@@ -15,7 +15,7 @@ pub use features::{FEATURES, Feature, Need};
 
 use std::path::Path;
 
-use crate::error::LinuxError;
+use crate::{capabilities::Privileges, error::LinuxError};
 
 /// What runs on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub struct Mask {
 /// Without CAP_SYS_ADMIN the process enters a user namespace for good, in which it can try networks. The kernel allows that
 /// only while the process has a single thread. Modules that the kernel loads for a trial stay loaded.
 pub fn probe(masks: &[Mask], egresses: &[Egress], cgroup: Option<&Path>) -> Report {
-    let privileges = machine::Privileges::read();
+    let privileges = Privileges::read();
     let mut findings = machine::probe(&privileges);
     findings.extend(bpf::probe(&privileges, cgroup));
     findings.push(("path-mtu", egress::path_mtu(egresses, privileges)));

@@ -1,0 +1,67 @@
+//! Signals to a daemon, and what it says when it is ready.
+
+use std::{io::Write, sync::Arc};
+
+use sidestep_hostd::{READY, Shutdown};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    task::spawn_blocking,
+};
+
+/// What `read` gives at each SIGHUP, which would otherwise end the daemon.
+pub(super) fn at_hangups<T: Send + 'static>(
+    read: impl Fn() -> Option<T> + Send + Sync + 'static,
+) -> UnboundedReceiver<T> {
+    let (send, receive) = unbounded_channel();
+    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return receive };
+    let read = Arc::new(read);
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            let read = read.clone();
+            // The file may be large or far away, and the daemon must not wait.
+            if let Ok(Some(value)) = spawn_blocking(move || read()).await {
+                drop(send.send(value));
+            }
+        }
+    });
+    receive
+}
+
+/// Completes when a signal ends the agent; SIGUSR2 makes it leave everything to the next one.
+///
+/// From the call on, and not only from the first poll, these signals do nothing else.
+pub(super) fn stopped_or_relieved() -> impl Future<Output = Shutdown> {
+    let (stopped, relieved) = (stopped(), signal(SignalKind::user_defined2()));
+    async {
+        let Ok(mut relieved) = relieved else {
+            stopped.await;
+            return Shutdown::CleanUp;
+        };
+        tokio::select! {
+            () = stopped => Shutdown::CleanUp,
+            _ = relieved.recv() => Shutdown::Keep,
+        }
+    }
+}
+
+/// Completes when a signal ends a daemon; the signal does nothing else from the call on.
+pub(super) fn stopped() -> impl Future<Output = ()> {
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    async {
+        // Without handlers the default action ends the process, which is what is wanted.
+        let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
+}
+
+/// Says that the daemon is ready.
+pub(super) fn announce() {
+    println!("{READY}");
+    let _ = std::io::stdout().flush();
+}

@@ -1,0 +1,11 @@
+//! What the demonstration calls systems.
+
+/// What people call a system.
+pub fn spoken(system: &str) -> &str {
+    match system {
+        "tcp" => "plain TCP",
+        "random" => "dice",
+        "pathchanger" => "path changer",
+        other => other,
+    }
+}
