@@ -1,25 +1,49 @@
-//! Compiles the BPF programs; their bytecode is embedded in the library.
+//! Compiles the BPF programs of all systems; their bytecode is embedded in the library.
 
-use std::{env, path::PathBuf};
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
 
 use libbpf_cargo::SkeletonBuilder;
 
+/// The folders of the programs, from the root of the workspace, and their names.
+const PROGRAMS: [(&str, &[&str]); 4] = [
+    ("systems/pathchanger/bpf", &["host", "ecn_decap", "policy_parity"]),
+    ("systems/semper/bpf", &["balance"]),
+    ("systems/route-control/bpf", &["passive"]),
+    ("crates/linux/bpf", &["arrivals", "congestion_control", "idle"]),
+];
+/// The crates whose headers programs include.
+const HEADERS: [&str; 3] = ["FLOW_HASH", "POLICY", "BALANCE"];
+
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let bpf =
-        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR")).join("../../bpf");
-    println!("cargo:rerun-if-changed={}", bpf.display());
-
-    let include = format!("-I{}", bpf.join("include").display());
-    for name in ["host", "balance", "ecn_decap", "arrivals", "passive", "congestion_control", "idle", "policy_parity"] {
-        let source = bpf.join(format!("src/{name}.bpf.c"));
-        SkeletonBuilder::new()
-            .source(&source)
-            .obj(out.join(format!("{name}.bpf.o")))
-            .clang_args([include.as_str(), "-Wall", "-Werror", "-mcpu=v3"])
-            .build()
-            .unwrap_or_else(|error| {
-                panic!("cannot compile {}: {error:?}\nIs clang installed? `make deps` installs it.", source.display())
-            });
+    let own = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
+    let root = own.join("../..");
+    let include = |directory: &Path| format!("-I{}", directory.display());
+    let headers = HEADERS.map(|name| {
+        let directory = env::var(format!("DEP_SIDESTEP_{name}_INCLUDE")).expect("each says where its headers are");
+        println!("cargo:rerun-if-changed={directory}");
+        include(Path::new(&directory))
+    });
+    for (folder, names) in PROGRAMS {
+        let folder = root.join(folder);
+        println!("cargo:rerun-if-changed={}", folder.display());
+        let mut arguments = vec![include(&folder), include(&own.join("bpf"))];
+        arguments.extend(headers.clone());
+        arguments.extend(["-Wall", "-Werror", "-mcpu=v3"].map(String::from));
+        for name in names {
+            let source = folder.join(format!("{name}.bpf.c"));
+            SkeletonBuilder::new()
+                .source(&source)
+                .obj(out.join(format!("{name}.bpf.o")))
+                .clang_args(&arguments)
+                .build()
+                .unwrap_or_else(|error| {
+                    let source = source.display();
+                    panic!("cannot compile {source}: {error:?}\nIs clang installed? `make deps` installs it.")
+                });
+        }
     }
 }

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidestep_policy::flow_key::{Kind, read};
+use sidestep_flow_hash::flow_key::{Kind, read};
 
 fuzz_target!(|bytes: &[u8]| {
     // A copy of just this length, so that a look beyond its end is noticed.

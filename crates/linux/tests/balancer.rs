@@ -1,5 +1,7 @@
 //! The balancer of an edge as the kernel runs it: it marks as the native code says, and leaves alone what is not its own.
 
+use sidestep_balance::{ALL_LIVE, BalanceMode, Balanced, PathSet};
+use sidestep_flow_hash::flow_key;
 use std::net::Ipv6Addr;
 
 use rand_core::Rng;
@@ -9,11 +11,6 @@ use sidestep_linux::{
     netlink::{self, Interface, LOOPBACK},
     netns::NetNs,
     testing::root_or_skip,
-};
-use sidestep_policy::BalanceMode;
-use sidestep_policy::{
-    balance::{ALL_LIVE, Balanced, PathSet},
-    flow_key,
 };
 
 const MASK: u32 = 0x3f00_0000;

@@ -1,6 +1,9 @@
 //! The policy in the kernel and the policy in the simulator are the same function: the BPF program and the native
 //! build are fed the same histories, and all that they know is compared byte by byte.
 
+use sidestep_balance::{BalanceCall, MAX_PATHS as MAX_BALANCED, RawPath, RawSet};
+use sidestep_flow_hash as flow_hash;
+use sidestep_flow_hash::{FlowHashCall, FlowKey, Symmetry};
 use std::sync::Arc;
 
 use rand_core::Rng;
@@ -13,11 +16,8 @@ use sidestep_linux::{
     testing::root_or_skip,
 };
 use sidestep_net::{Bytes, InitialName, Ratio, Span, Time};
-use sidestep_policy::{AgentSettings, Backoff, PolicyName, RewardName, WeightsName};
 use sidestep_policy::{
-    Connection, Decision, Path, Reason, Round, Shared,
-    balance::{BalanceCall, MAX_PATHS as MAX_BALANCED, RawPath, RawSet},
-    flow_hash::{self, FlowHashCall, FlowKey, Symmetry},
+    AgentSettings, Backoff, Connection, Decision, Path, PolicyName, Reason, RewardName, Round, Shared, WeightsName,
     raw::{self, Cost, MAX_PATHS, Parity, SHARED_WORDS, Sharing},
 };
 use zerocopy::IntoBytes;

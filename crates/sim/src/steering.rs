@@ -4,15 +4,13 @@ mod events;
 #[cfg(test)]
 mod tests;
 
+use sidestep_flow_hash::{FlowKey, Symmetry, hash};
 use std::{collections::BTreeMap, sync::Arc};
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_net::{Bytes, NodeId, Time};
-use sidestep_policy::{
-    Connection, Decision, Path, Reason, Request, Round, Shared, are_off, draw_reply,
-    flow_hash::{FlowKey, Symmetry, hash},
-};
+use sidestep_policy::{Connection, Decision, Path, Reason, Request, Round, Shared, are_off, draw_reply};
 use sidestep_proto::tcp::Sender;
 
 use crate::{

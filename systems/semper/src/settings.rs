@@ -1,9 +1,9 @@
 //! SEMPER's settings: its edge routers, and the MPTCP of its hosts.
 
 use serde::{Deserialize, Serialize};
+use sidestep_balance::BalanceMode;
 
 use sidestep_net::{Bytes, SettingError, SettingsTable, Span, settings::ensure};
-use sidestep_policy::BalanceMode;
 use sidestep_proto::mptcp::{Coupling, MptcpSettings, PathManager, Scheduler, SourcePorts};
 
 /// SEMPER's settings on edge routers and hosts; a system's own parameters override them.

@@ -8,8 +8,7 @@ use sidestep_linux::{
     netns::{NetNs, NetNsId},
     testing::root_or_skip,
 };
-use sidestep_policy::AgentSettings;
-use sidestep_policy::{Path, raw};
+use sidestep_policy::{AgentSettings, Path, raw};
 
 use crate::support::{Agent, Lab, MASK, TWO_PROVIDERS, TestGroup, connect, knobs, listen, mark, socket_in, via};
 

@@ -1,4 +1,4 @@
-//! When frames arrived at the lab's wires (`bpf/src/arrivals.bpf.c`), which read them later.
+//! When frames arrived at the lab's wires (`bpf/arrivals.bpf.c`), which read them later.
 
 use std::{
     io,

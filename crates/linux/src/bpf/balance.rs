@@ -1,8 +1,11 @@
-//! The balancer of an edge router (`bpf/src/balance.bpf.c`): a path for each packet that comes from the site.
+//! The balancer of an edge router (`systems/semper/bpf/balance.bpf.c`): a path for each packet that comes from the site.
 //!
 //! The program is a tc filter on ingress, at a place of its own. It outlives the daemon: the kernel keeps it, and the maps
 //! that it uses, until it is replaced or removed.
 
+use sidestep_balance as balance;
+use sidestep_balance::{PathSet, RawSet};
+use sidestep_flow_hash::FlowKey;
 use std::{
     collections::BTreeMap,
     io,
@@ -13,10 +16,6 @@ use ipnet::IpNet;
 use libbpf_rs::{
     MapCore, MapFlags, MapHandle, Object, ProgramInput, TC_INGRESS, TcHook, TcHookBuilder,
     query::{ProgInfoIter, ProgInfoQueryOptions},
-};
-use sidestep_policy::{
-    balance::{self, PathSet, RawSet},
-    flow_hash::FlowKey,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
@@ -98,7 +97,7 @@ pub struct SlotUse {
     pub bytes: u64,
 }
 
-/// `EDGE_FLOW_WORDS` of `bpf/include/edge.h`.
+/// `EDGE_FLOW_WORDS` of `systems/semper/bpf/edge.h`.
 const FLOW_WORDS: usize = 4;
 const FLOW_BITS: u32 = FLOW_WORDS as u32 * 64;
 

@@ -1,4 +1,4 @@
-//! One congestion control for all connections of a control group (`bpf/src/congestion_control.bpf.c`).
+//! One congestion control for all connections of a control group (`bpf/congestion_control.bpf.c`).
 
 use std::{fs::File, os::fd::AsRawFd, path::Path};
 

@@ -1,4 +1,4 @@
-//! Congestion marks across decapsulation (`bpf/src/ecn_decap.bpf.c`).
+//! Congestion marks across decapsulation (`systems/pathchanger/bpf/ecn_decap.bpf.c`).
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

@@ -1,4 +1,4 @@
-//! The path changer's program (`bpf/src/host.bpf.c`) and what is exchanged with it (`bpf/include/host.h`).
+//! The path changer's program (`systems/pathchanger/bpf/host.bpf.c`) and what is exchanged with it (`host.h` beside it).
 
 mod counters;
 mod hash;

@@ -1,4 +1,4 @@
-//! Programs that do nothing, to measure against (`bpf/src/idle.bpf.c`).
+//! Programs that do nothing, to measure against (`bpf/idle.bpf.c`).
 
 use std::{fs::File, os::fd::AsRawFd, path::Path};
 

@@ -1,11 +1,9 @@
-//! The policy as the kernel runs it (`bpf/src/policy_parity.bpf.c`), for tests that compare it with the native build.
+//! The policy as the kernel runs it (`systems/pathchanger/bpf/policy_parity.bpf.c`), for tests that compare it with the native build.
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
-use sidestep_policy::{
-    balance::BalanceCall,
-    flow_hash::FlowHashCall,
-    raw::{Cost, Parity, SHARED_WORDS, Sharing},
-};
+use sidestep_balance::BalanceCall;
+use sidestep_flow_hash::FlowHashCall;
+use sidestep_policy::raw::{Cost, Parity, SHARED_WORDS, Sharing};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{bytecode, failed, load, map, open, program};

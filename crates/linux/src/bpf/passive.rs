@@ -1,4 +1,4 @@
-//! Measurement of the traffic that passes the egresses of a site (`bpf/src/passive.bpf.c`).
+//! Measurement of the traffic that passes the egresses of a site (`systems/route-control/bpf/passive.bpf.c`).
 //!
 //! A program on the egress and one on the ingress of each egress's interface look at TCP headers and change nothing. All share
 //! their maps: a connection may leave by one egress while its acknowledgements come in by another. [`Passive::sample`] says

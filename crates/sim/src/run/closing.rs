@@ -1,9 +1,9 @@
 //! How a connection ends: what is recorded of it, and what is free again.
 
+use sidestep_flow_hash::FlowKey;
 use std::net::SocketAddrV6;
 
 use sidestep_net::{Bytes, NodeId, Time};
-use sidestep_policy::flow_hash::FlowKey;
 use sidestep_proto::tcp::{Receiver, Sender};
 use sidestep_results::{FlowRecord, Recorder, Records, SubflowRecord, WriteError};
 

@@ -1,8 +1,8 @@
 //! Traffic that goes on by itself: users who think between transfers, and streams of packets.
 
 use rand_pcg::Pcg32;
+use sidestep_flow_hash::FlowKey;
 use sidestep_net::{NodeId, Time};
-use sidestep_policy::flow_hash::FlowKey;
 use sidestep_scenario::{FIRST_SERVER_PORT, FLOW_STREAMS, Flow, workload};
 
 use super::{

@@ -1,13 +1,11 @@
 //! How a connection begins: on which routes, in segments of what length, and steered by whom.
 
+use sidestep_flow_hash::{FlowKey, Symmetry, hash};
 use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 
 use rand_core::Rng;
 use sidestep_net::{ArcId, Bytes, NodeId, Time};
-use sidestep_policy::{
-    self as policy, AgentSettings, PolicyName,
-    flow_hash::{FlowKey, Symmetry, hash},
-};
+use sidestep_policy::{self as policy, AgentSettings, PolicyName};
 use sidestep_proto::mptcp::PathManager;
 use sidestep_scenario::{Flow, SystemSpec};
 

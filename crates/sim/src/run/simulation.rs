@@ -1,5 +1,6 @@
 //! One system's run under one seed.
 
+use sidestep_flow_hash::FlowKey;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
@@ -14,7 +15,7 @@ use std::{
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_net::{ArcId, Bytes, Channel, LinkId, Node, NodeId, NodeKind, Rate, Span, Time, Topology, srv6};
-use sidestep_policy::{REWEIGHING, flow_hash::FlowKey};
+use sidestep_policy::REWEIGHING;
 use sidestep_proto::{mptcp::HostPorts, tcp::Counters};
 use sidestep_results::{
     ArcState, DoubtKind, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,

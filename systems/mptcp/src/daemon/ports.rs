@@ -1,15 +1,15 @@
 //! Source ports such that the subflows of a connection spread evenly over any number of paths.
 //!
-//! Edges put a subflow on path `hash % n` by the symmetric hash of `bpf/include/policy/flow_hash.h`. A host that does not know
+//! Edges put a subflow on path `hash % n` by the symmetric hash of `crates/flow-hash/include/policy/flow_hash.h`. A host that does not know
 //! `n` draws a port among some candidates such that the subflows so far, and the new one, are as even as possible for
 //! every `n` up to [`MAX_PATHS`] at once. No ports are perfectly even for all of them: a hash has a remainder for each `n`, and
 //! those cannot be chosen apart. For one `n` that is known they are.
 
+use sidestep_flow_hash::{FlowKey, Symmetry, hash};
 use sidestep_hostd::paths::mapped;
 use std::net::{IpAddr, SocketAddr};
 
 use sidestep_linux::mptcp::Ends;
-use sidestep_policy::flow_hash::{FlowKey, Symmetry, hash};
 
 /// The most paths that ports are drawn for.
 pub const MAX_PATHS: u32 = 32;
@@ -127,7 +127,7 @@ pub fn hash_of(ends: &Ends, seed: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_policy::flow_hash::pick;
+    use sidestep_flow_hash::pick;
 
     use super::*;
 

@@ -2,6 +2,7 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use sidestep_balance::{BalanceMode, Balanced, PathSet};
 use sidestep_hostd::{
     MetricsConfig, paths::Checker, paths::MarkBits, paths::Places, paths::StaticDestination, paths::StaticPath,
     paths::is_interface_name,
@@ -14,10 +15,6 @@ use sidestep_linux::bpf::balance::MAX_PATHS;
 use sidestep_net::{
     ParseError,
     document::{Document, Item},
-};
-use sidestep_policy::{
-    BalanceMode,
-    balance::{Balanced, PathSet},
 };
 
 use super::{EdgeProbeKnobs, seed::read_seed};

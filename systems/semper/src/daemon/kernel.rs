@@ -1,5 +1,6 @@
 //! Makes the kernel's rules, routes and the program's map say what the configuration says and what is there.
 
+use sidestep_balance::ALL_LIVE;
 use sidestep_hostd::{
     AgentError, paths, paths::DestinationPaths, paths::Exceptions, paths::HostPath, paths::Interfaces,
     paths::PathRoute, paths::Room, paths::StaticDestination, paths::tables, routing::Domain, routing::Drift,
@@ -12,7 +13,6 @@ use sidestep_linux::{
     bpf::balance::{self, Site},
     netlink::{Family, LOCAL, MarkRule, Netlink, RouteRule},
 };
-use sidestep_policy::balance::ALL_LIVE;
 
 use super::{
     Edge, Health,

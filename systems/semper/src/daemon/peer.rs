@@ -4,6 +4,7 @@
 //! that hears nothing goes on by what it knows itself. What does not fit into one datagram is split into parts, and heeded
 //! when all of them are there; if one is lost, the next round tells all anew.
 
+use sidestep_balance::{Agreement, Version};
 use sidestep_hostd::AgentError;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +16,6 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use sidestep_linux::LinuxError;
-use sidestep_policy::balance::{Agreement, Version};
 use tokio::{net::UdpSocket, time::Instant};
 
 use super::EdgeKnobs;

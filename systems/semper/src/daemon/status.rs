@@ -1,5 +1,7 @@
 //! What the edge says of itself: its paths, what they carry, and which of them a flow takes.
 
+use sidestep_balance::{BalanceMode, Balanced, PathSet};
+use sidestep_flow_hash::FlowKey;
 use std::{
     collections::BTreeMap,
     fmt, io,
@@ -18,11 +20,6 @@ use sidestep_hostd::{
 };
 use sidestep_linux::{LinuxError, bpf::balance, netlink::Netlink};
 use sidestep_net::Span;
-use sidestep_policy::{
-    BalanceMode,
-    balance::{Balanced, PathSet},
-    flow_hash::FlowKey,
-};
 use sidestep_proto::rounds::PathRounds;
 
 use super::{Edge, EdgeConfig, SeedOrigin, hash_doubts::HashDoubt, peer::EdgeAgreement, probes::Probes};

@@ -58,7 +58,7 @@ pub fn config(topology: &Topology, plan: &NodePlan, settings: &SemperSettings, s
             let link = topology.link(arc.link());
             let rate = topology.channel(arc).rate;
             let weight = match settings.mode {
-                sidestep_policy::BalanceMode::Weighted => format!(", rate = \"{} bit/s\"", rate.bits_per_sec().max(1)),
+                sidestep_balance::BalanceMode::Weighted => format!(", rate = \"{} bit/s\"", rate.bits_per_sec().max(1)),
                 _ => String::new(),
             };
             let _ = writeln!(
@@ -91,7 +91,7 @@ mod tests {
         let topology = &scenario.topology;
         assert_eq!(check(topology), Ok(()));
         let plans = plan(topology, &Igp::new(topology), Multipath::Single).unwrap();
-        for mode in sidestep_policy::BalanceMode::ALL {
+        for mode in sidestep_balance::BalanceMode::ALL {
             let settings = SemperSettings { mode, ..SemperSettings::default() };
             let mut digests = std::collections::BTreeSet::new();
             for node in edges(topology) {

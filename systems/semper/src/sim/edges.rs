@@ -4,6 +4,7 @@
 //! path for each packet of its own hosts by the flow's hash, which is the same for both directions; so the answers take
 //! the same path back. A path of one link is a next hop and costs nothing; others are forced by an outer header.
 
+use sidestep_balance::{ALL_LIVE, BalanceMode, Balanced, PathSet};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
@@ -16,10 +17,6 @@ use crate::{
 use sidestep_control::Planner;
 use sidestep_net::{ArcId, Channel, NodeId, Rate, Time, Topology, srv6};
 use sidestep_paths::PathSettings;
-use sidestep_policy::{
-    BalanceMode,
-    balance::{ALL_LIVE, Balanced, PathSet},
-};
 use sidestep_proto::{
     link::LinkState,
     packet::{Flags, Kind, Packet},

@@ -409,7 +409,7 @@ fn stratified_ports_are_explicit_and_each_has_a_number_of_its_own() {
     assert_eq!((ids.len(), ports.len()), (31, 31));
     let paths: BTreeSet<u32> = kernel.subflows[&Token(1)]
         .keys()
-        .map(|ends| sidestep_policy::flow_hash::pick(super::super::ports::hash_of(ends, 7), 8))
+        .map(|ends| sidestep_flow_hash::pick(super::super::ports::hash_of(ends, 7), 8))
         .collect();
     assert_eq!(paths.len(), 8);
 }
