@@ -8,6 +8,7 @@ mod hash_doubts;
 mod kernel;
 mod metrics;
 mod offload;
+mod others;
 mod peer;
 mod probe_config;
 mod probes;
@@ -15,6 +16,7 @@ mod route_control;
 mod seed;
 mod settings;
 mod status;
+mod tenure;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
