@@ -247,16 +247,6 @@ impl Faults {
     }
 }
 
-/// Whether a daemon that ends leaves everything in place.
-pub fn should_keep_state(end: End, at_work: bool, inherited: bool, keep: bool) -> bool {
-    match end {
-        End::Shutdown(Shutdown::Keep) | End::Failed => at_work || inherited,
-        End::Shutdown(Shutdown::CleanUp) if !at_work => inherited,
-        End::Shutdown(Shutdown::CleanUp) => keep,
-        End::Finished => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{cell::RefCell, collections::VecDeque, fmt, rc::Rc};

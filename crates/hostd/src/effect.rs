@@ -12,7 +12,7 @@ use sidestep_linux::{
     netlink::{Family, FoundRoute, InterfaceAddress, Netlink, RoutingChange, RoutingRule, RuleVerdict},
 };
 
-use crate::{AgentError, firewall::Firewall};
+use crate::AgentError;
 
 /// Most packets that the kernel is asked about at once; the others have their turn the next time.
 const MAX_ASKED: usize = 400;
@@ -257,18 +257,6 @@ pub fn subnets(addresses: &[InterfaceAddress], interface: u32, family: Family) -
     let of = addresses.iter().filter(|one| one.interface == interface && Family::of(one.address) == family);
     let nets: BTreeSet<_> = of.map(|one| one.address.trunc()).collect();
     nets.into_iter().collect()
-}
-
-/// How many kinds of packets do not leave as decided, and how many rules restore marks, for the status in one line.
-pub fn overridden(effects: &Effects, firewall: &Firewall) -> String {
-    let restored = match firewall.found().len() {
-        0 => String::new(),
-        count => format!("; {count} rules of others restore mark_mask"),
-    };
-    match effects.found().count() {
-        0 => restored,
-        count => format!("; {count} kinds of packets do not leave as decided{restored}"),
-    }
 }
 
 #[cfg(test)]

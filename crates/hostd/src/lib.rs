@@ -50,26 +50,30 @@ pub mod firewall;
 mod init;
 pub mod inputs;
 mod metrics;
+mod others;
 mod page;
 pub mod paths;
 pub mod routing;
 pub mod status;
 mod supervisor;
+mod tenure;
 
 pub use control::{ControlError, ControlSocket};
-pub use daemon::{Daemon, End, Fault, Handled, Listeners, Shutdown, run, should_keep_state};
+pub use daemon::{Daemon, End, Fault, Handled, Listeners, Shutdown, run};
 pub use effect::Overridden;
 pub use endpoint::{ListenError, Scrape, Scrapes, read_address};
 pub use error::AgentError;
 pub use firewall::{RestoredMarks, restored_marks};
 pub use init::{Proposal, speed};
 pub use metrics::MetricsConfig;
+pub use others::Others;
 pub use page::{Labels, Metric, Page};
 pub use paths::{
     Captured, ConfigError, DestinationPaths, HostPath, Interfaces, PathRoute, Place, Places, StaticDestination,
     StaticPath, Via, captured,
 };
 pub use supervisor::Supervisor;
+pub use tenure::Tenure;
 
 /// What a daemon prints on standard output when it is at work, for programs that start it.
 pub const READY: &str = "ready";

@@ -1,11 +1,12 @@
 //! The route controller: probes the egresses of a multihomed site, and has packets to some destinations take the one that
-//! [`Controller`](crate::Controller) chooses.
+//! `proto::irc` chooses.
 //!
 //! A packet never waits for the daemon. If it dies, rules and routes stay, and packets go on by the egress in use.
 
 mod config;
 mod doubts;
 mod effect;
+mod egresses;
 mod families;
 mod flows;
 mod follow;
@@ -14,6 +15,7 @@ mod init;
 mod kernel;
 mod metrics;
 mod passing;
+mod probers;
 mod probes;
 mod report;
 mod settings;
@@ -25,18 +27,19 @@ mod trial;
 mod ways;
 
 use crate::RouteControlMode;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    hash::{BuildHasher, RandomState},
-    ops::ControlFlow,
-    time::Duration,
-};
+use std::{collections::BTreeSet, ops::ControlFlow, time::Duration};
 
+use sidestep_hostd::{
+    AgentError, ControlSocket, End, Handled, Listeners, Others, Page, Scrapes, Shutdown, Tenure,
+    control::{self, Protocol, Request},
+    effect::note,
+    inputs::{Input, Inputs, reached},
+    paths::{check_reserved, check_tables},
+    status::to_json,
+};
 use sidestep_linux::{
-    Pauses,
-    bpf::passive::Passive,
     monotonic_now,
-    netlink::{Family, InnerRoute, Interface, Netlink, RoutingChange},
+    netlink::{Netlink, RoutingChange},
 };
 use sidestep_net::Time;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinError, time::Instant};
@@ -55,17 +58,13 @@ pub use self::{
     },
     ways::WayStatus,
 };
-use self::{families::Side, following::Followed, kernel::Numbers, probes::Probing, report::unix_now, ways::Ways};
-use sidestep_hostd::{
-    AgentError, ControlSocket, End, Handled, Listeners, Page, Scrapes, Shutdown,
-    control::{self, Protocol, Request},
-    effect::{Effects, note, overridden},
-    firewall::Firewall,
-    inputs::{Input, Inputs, reached},
-    paths::{check_reserved, check_tables},
-    routing::KernelRouting,
-    should_keep_state,
-    status::to_json,
+use self::{
+    egresses::Egresses,
+    families::Side,
+    kernel::{Numbers, Tables},
+    passing::Passing,
+    probers::Probers,
+    report::unix_now,
 };
 
 /// What the route controller needs to know.
@@ -126,45 +125,21 @@ struct RouteControl {
     inputs: Inputs<(), RouteControlConfig>,
     /// The decisions of each family.
     sides: Vec<Side>,
-    /// By egress: its interface, if it is there.
-    links: Vec<Option<Interface>>,
-    /// By egress: where it leads, by family.
-    ways: Vec<Ways>,
-    /// By egress and family: what is missing.
-    followed: Vec<[Followed; 2]>,
-    /// When to look again at ways that are missing since a moment.
-    recheck: Option<Instant>,
-    pauses: Pauses,
-    /// By egress and family: why the kernel takes no route by it.
-    refused: BTreeMap<(usize, Family), String>,
-    probers: Vec<Probing>,
-    /// What measures passing traffic, if anything.
-    passive: Option<Passive>,
-    /// Egresses that passing traffic accuses.
-    trials: trial::Trials,
+    /// Where egresses lead.
+    egresses: Egresses,
+    /// What probes them.
+    probers: Probers,
+    /// What passes them.
+    passing: Passing,
     /// What was said once.
     said: BTreeSet<String>,
-    random: RandomState,
-    drawn: u64,
     /// The rules and routes by which packets take the egress in use.
-    routing: KernelRouting,
-    /// What the main table has within the destinations.
-    inner: Vec<InnerRoute>,
-    refused_probes: u64,
-    /// Whether packets leave as decided.
-    effects: Effects,
-    /// Rules of others that restore marks.
-    firewall: Firewall,
-    /// How many rules and routes of ours others removed, and were put back.
-    mended: u64,
-    /// When egresses whose routes were refused are tried again.
-    again: Option<Instant>,
+    tables: Tables,
+    /// What others do to marks, rules and routes.
+    others: Others,
     /// The table that keeps flows on their egress, where there is one.
     flows: Option<flows::Flows>,
-    /// Whether an earlier daemon left something, by which packets go.
-    inherited: bool,
-    /// Whether packets take the egress in use.
-    at_work: bool,
+    tenure: Tenure,
 }
 
 /// What reaches the route controller.
@@ -199,28 +174,14 @@ impl RouteControl {
             sides: Side::all(&options.config, |family| before.get(&family).copied())?,
             netlink,
             inputs: Inputs::new(configs, Duration::ZERO),
-            links: vec![None; options.config.egresses.len()],
-            refused: BTreeMap::new(),
-            probers: Vec::new(),
-            passive: None,
-            trials: trial::Trials::default(),
+            egresses: Egresses::new(options.config.egresses.len()),
+            probers: Probers::new(),
+            passing: Passing::default(),
             said: BTreeSet::new(),
-            ways: Vec::new(),
-            followed: Vec::new(),
-            recheck: None,
-            pauses: Pauses::new(following::PAUSE),
-            random: RandomState::new(),
-            drawn: 0,
-            routing: KernelRouting::new(numbers.domain()),
-            inner: Vec::new(),
-            refused_probes: 0,
-            effects: Effects::default(),
-            firewall: Firewall::default(),
-            mended: 0,
-            again: None,
+            tables: Tables::new(numbers),
+            others: Others::default(),
             flows: None,
-            inherited,
-            at_work: false,
+            tenure: Tenure::new(inherited),
             options,
         })
     }
@@ -234,33 +195,15 @@ impl RouteControl {
         if self.options.config.control.mode == RouteControlMode::Predictive { "predictive" } else { "practical" }
     }
 
-    /// Random bits.
-    fn draw(&mut self) -> u32 {
-        self.drawn = self.drawn.wrapping_add(1);
-        self.random.hash_one(self.drawn) as u32
-    }
-
     /// When a controller wants to be woken.
     fn due(&self) -> Option<Time> {
         self.sides.iter().filter_map(Side::due).min()
     }
 
-    /// Opens the sockets that are missing. Where the machine lacks what they need, that is an error.
-    fn open_probers(&mut self) -> Result<(), AgentError> {
-        for prober in &mut self.probers {
-            match prober.open() {
-                Err(error) if error.is_environment() => return Err(error.into()),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Reads what has come at a socket.
     fn take_answers(&mut self, socket: usize) -> Result<(), AgentError> {
-        let Some(prober) = self.probers.get_mut(socket) else { return Ok(()) };
-        while let Some((at, probe)) = prober.receive()? {
-            let family = self.options.config.targets.get(prober.target as usize).map(|target| target.family());
+        while let Some((at, probe, target)) = self.probers.receive(socket)? {
+            let family = self.options.config.targets.get(target as usize).map(|target| target.family());
             let side = self.sides.iter_mut().find(|side| Some(side.family) == family);
             if let Some(side) = side {
                 side.controller.handle_answer(at, probe, None);
@@ -298,12 +241,11 @@ impl RouteControl {
         }
         let count = config.egresses.len();
         self.options.config = config;
-        (self.links, self.refused) = (vec![None; count], BTreeMap::new());
+        self.egresses.reset(count);
         self.said.clear();
         self.probers.clear();
-        (self.ways, self.followed) = (Vec::new(), Vec::new());
         // Its numbers are those of the egresses before.
-        (self.passive, self.trials) = (None, trial::Trials::default());
+        self.passing = Passing::default();
         tracing::info!("the configuration was read again");
         Ok(())
     }
@@ -324,14 +266,14 @@ impl sidestep_hostd::Daemon for RouteControl {
     async fn next_event(&mut self) -> Option<Event> {
         let due = self.due().map(|due| Instant::now() + due.since(monotonic_now()).to_std());
         let destinations = &self.options.config.route_control.destinations;
-        let (inputs, routing, effects, trials) = (&mut self.inputs, &self.routing, &self.effects, &mut self.trials);
+        let (inputs, tables, others, trials) = (&mut self.inputs, &self.tables, &self.others, &mut self.passing.trials);
         let concerns = |change: &RoutingChange| {
-            routing.concerns(change) || effects.concerns(change) || kernel::is_inner(destinations, change)
+            tables.kernel.concerns(change) || others.concerns(change) || kernel::is_inner(destinations, change)
         };
         Some(tokio::select! {
             () = reached(due) => Event::Due,
-            () = reached(self.recheck) => Event::Recheck,
-            socket = probes::answered(&self.probers) => Event::Answer(socket),
+            () = reached(self.egresses.recheck()) => Event::Recheck,
+            socket = self.probers.answered() => Event::Answer(socket),
             input = inputs.next(concerns) => Event::Input(input?),
             outcome = trial::ended(trials) => Event::Trial(outcome),
         })
@@ -349,7 +291,7 @@ impl sidestep_hostd::Daemon for RouteControl {
             Event::Input(Input::Controller(_)) => (Ok(()), false),
             Event::Input(Input::Routing) => {
                 let compared = self.differs().await;
-                let unmeasured = self.is_passive_lost().await;
+                let unmeasured = self.passing.is_lost(&self.netlink, &self.egresses.links).await;
                 let differs = matches!(compared, Ok(true)) || matches!(unmeasured, Ok(true));
                 if !differs {
                     note(self.check_effect().await);
@@ -363,7 +305,7 @@ impl sidestep_hostd::Daemon for RouteControl {
             }
             Event::Input(Input::Config(config)) => {
                 let result = self.handle_config(*config);
-                self.routing.forget_routes();
+                self.tables.kernel.forget_routes();
                 (result, true)
             }
         };
@@ -378,12 +320,14 @@ impl sidestep_hostd::Daemon for RouteControl {
     async fn reconcile(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
         self.read_links().await?;
-        self.open_probers()?;
-        self.attach_passive().await?;
+        self.probers.open()?;
+        // A dry run changes nothing in the kernel, this neither.
+        let measures = self.options.config.is_passive() && !self.options.dry_run;
+        self.passing.attach(&self.netlink, &self.egresses.links, measures).await?;
         self.apply().await?;
-        self.again = (!self.refused.is_empty()).then(|| Instant::now() + AGAIN);
-        if !std::mem::replace(&mut self.at_work, true) {
-            settings::warn_of_egresses(&self.options.config, &self.links, &self.netlink.vrfs().await?);
+        self.tables.again = self.egresses.is_any_refused().then(|| Instant::now() + AGAIN);
+        if self.tenure.begin() {
+            settings::warn_of_egresses(&self.options.config, &self.egresses.links, &self.netlink.vrfs().await?);
         }
         note(self.check_effect().await);
         Ok(())
@@ -396,29 +340,29 @@ impl sidestep_hostd::Daemon for RouteControl {
         self.forget_flows()?;
         // Nobody reports changes of tables of nf_tables.
         if self.forget_lost_flows()? {
-            self.mended += 1;
+            self.others.count(1);
             tracing::warn!("somebody changed the table that keeps flows on their egress, which is written again");
             self.apply_flows()?;
         }
-        if self.firewall.is_due() {
+        if self.others.firewall.is_due() {
             self.read_firewall();
         }
-        self.open_probers()?;
+        self.probers.open()?;
         self.look_for_stale_hops().await?;
-        if self.again.is_some_and(|again| again <= Instant::now()) {
+        if self.tables.is_due() {
             self.reconcile().await?;
         }
         Ok(ControlFlow::Continue(()))
     }
 
     fn status(&self) -> String {
-        let unusable = (0..self.links.len()).filter(|egress| self.unusable(*egress).is_some()).count();
-        let count = self.links.len();
+        let (config, count) = (&self.options.config, self.egresses.len());
+        let unusable = (0..count).filter(|egress| self.egresses.unusable(config, *egress).is_some()).count();
         let last = |side: &Side| side.decisions.back().map_or("not measured yet".into(), |last| last.reason.clone());
         let decided = self.sides.iter().filter(|side| side.follows.is_none());
         let reason = families::agreed(decided.map(|side| (side.family.to_string(), last(side))));
         let unusable = if unusable > 0 { format!(", {unusable} of {count} egresses unusable") } else { String::new() };
-        let overridden = overridden(&self.effects, &self.firewall);
+        let overridden = self.others.status();
         format!("packets take {}: {reason}{unusable}{overridden}", self.active_name())
     }
 
@@ -431,7 +375,7 @@ impl sidestep_hostd::Daemon for RouteControl {
     }
 
     async fn stop(self, end: End) -> Result<(), AgentError> {
-        if self.options.dry_run || should_keep_state(end, self.at_work, self.inherited, self.options.keep) {
+        if self.options.dry_run || self.tenure.should_keep_state(end, self.options.keep) {
             return Ok(());
         }
         kernel::remove_all(&self.netlink, self.options.table_base, self.options.priority).await.map(drop)
@@ -442,7 +386,7 @@ impl RouteControl {
     /// The kernel removes routes together with their interface, and gives a new interface another number.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
-        self.routing.compare(&self.netlink).await?;
+        self.tables.kernel.compare(&self.netlink).await?;
         self.read_links().await
     }
 }

@@ -3,37 +3,32 @@
 //! A packet never waits for the daemon. If it dies, program, rules and routes stay, and flows go on along their paths.
 
 mod config;
+mod destinations;
 mod effect;
 mod hash_doubts;
 mod kernel;
 mod metrics;
 mod offload;
+mod path_routing;
 mod peer;
 mod probe_config;
 mod probes;
+mod program;
 mod seed;
 mod settings;
 mod status;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::ControlFlow,
-    time::{Duration, Instant},
-};
+use std::{ops::ControlFlow, time::Duration};
 
-use ipnet::IpNet;
 use sidestep_hostd::{
-    AgentError, ControlSocket, Daemon, End, Handled, Listeners, Page, Scrapes, Shutdown,
+    AgentError, ControlSocket, Daemon, End, Handled, Listeners, Others, Page, Scrapes, Shutdown, Tenure,
     control::{self, Protocol, Request},
-    effect::{Effects, note, overridden},
-    firewall::Firewall,
+    effect::note,
     inputs::{Input, Inputs},
-    paths::{MarkBits, Slots, Underlay, check_reserved, check_tables},
-    routing::KernelRouting,
+    paths::{check_reserved, check_tables},
 };
 use sidestep_linux::{
-    bpf::balance::{self, Balancer, BalancerConfig, Side, Site},
-    monotonic_now,
+    bpf::balance::BalancerConfig,
     netlink::{Netlink, RoutingChange},
 };
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -50,6 +45,7 @@ pub use self::{
         edge_status,
     },
 };
+use self::{destinations::Destinations, path_routing::PathRouting, program::Program};
 
 /// What the edge daemon needs to know.
 #[derive(Clone, Debug)]
@@ -72,12 +68,6 @@ pub struct EdgeOptions {
 const NAME: &str = "sidestep-edge";
 /// Each connection there asks for the end.
 const PROTOCOL: Protocol = Protocol::Always(Request::Stop);
-/// How long a flow of the table may be silent, in seconds of 2^30 ns; and how long it is kept after its end.
-const IDLE: u32 = 900;
-const CLOSING: u32 = 60;
-/// How often flows that have ended are looked for: the kernel copies the whole table for that.
-const FORGETTING: Duration = Duration::from_secs(15);
-
 /// Runs the edge daemon until `shutdown` completes; calls `ready` when packets are balanced.
 ///
 /// On return nothing of it is left in the kernel, unless `shutdown` or `options` say that it is kept, or the daemon failed
@@ -116,46 +106,22 @@ struct Edge {
     options: EdgeOptions,
     inputs: Inputs<(), EdgeConfig>,
     netlink: Netlink,
-    balancer: Balancer,
-    /// What the program was loaded with.
-    loaded: BalancerConfig,
-    /// The interface that has the program, by its name and side.
-    attached: BTreeMap<(String, Side), u32>,
-    /// What is said of interfaces that cannot have the program, so that it is said once.
-    complaints: BTreeSet<String>,
-    /// The slot of each path.
-    slots: Slots,
+    program: Program,
     /// The rules and routes of paths.
-    routing: KernelRouting,
-    /// The destinations as this edge knows them; `None` for those without paths.
-    known: BTreeMap<IpNet, Option<Site>>,
-    /// The same as the program has them: paths that are dead at the other edge are dead here.
-    sites: BTreeMap<IpNet, Option<Site>>,
-    /// Why a path is dead, by destination and name.
-    dead: BTreeMap<(IpNet, String), String>,
-    /// What paths depend on in the kernel's other tables.
-    underlay: Underlay,
+    routing: PathRouting,
+    /// The destinations, and which of their paths are alive.
+    destinations: Destinations,
     /// The other edge, if it is compared with.
     peer: Option<peer::Peer>,
     /// The probes of paths, if health goes by them.
     probes: Option<probes::Probes>,
-    /// Whether packets leave by the paths of their marks.
-    effects: Effects,
-    /// Rules of others that restore marks.
-    firewall: Firewall,
-    /// How many rules, routes and filters of ours others removed, and were put back.
-    mended: u64,
-    /// When flows that have ended were forgotten last.
-    forgot_at: Option<Instant>,
-    /// Whether an earlier daemon left something, by which packets go.
-    inherited: bool,
-    /// Whether packets are balanced.
-    at_work: bool,
+    /// What others do to marks, rules, routes and filters.
+    others: Others,
     /// Where the seed in force comes from.
     seed_origin: SeedOrigin,
-    /// The flows of the last while, and what is doubtful about them.
-    window: hash_doubts::Window,
-    doubts: Vec<HashDoubt>,
+    /// How flows are spread, and what is doubtful about that.
+    spread: hash_doubts::Spread,
+    tenure: Tenure,
 }
 
 impl Edge {
@@ -178,39 +144,22 @@ impl Edge {
         }
         Ok(Edge {
             inputs,
-            balancer: Balancer::load(&loaded)?,
+            program: Program::load(&loaded)?,
             netlink,
-            loaded,
-            attached: BTreeMap::new(),
-            complaints: BTreeSet::new(),
-            slots: Slots::new(),
-            routing: KernelRouting::new(domain),
-            known: BTreeMap::new(),
-            sites: BTreeMap::new(),
+            routing: PathRouting::new(&options, loaded.mark_mask),
+            destinations: Destinations::default(),
             peer: peer::Peer::open(&options.config.edge)?,
             probes: None,
-            dead: BTreeMap::new(),
-            underlay: Underlay::default(),
-            effects: Effects::default(),
-            firewall: Firewall::default(),
-            mended: 0,
-            forgot_at: None,
-            inherited,
-            at_work: false,
+            others: Others::default(),
             seed_origin,
-            window: hash_doubts::Window::new(),
-            doubts: Vec::new(),
+            spread: hash_doubts::Spread::new(),
+            tenure: Tenure::new(inherited),
             options,
         })
     }
 
     fn knobs(&self) -> &EdgeKnobs {
         &self.options.config.edge
-    }
-
-    /// How many paths a destination can have.
-    fn most_slots(&self) -> u32 {
-        MarkBits::new(self.loaded.mark_mask).slots()
     }
 }
 
@@ -236,11 +185,9 @@ impl Daemon for Edge {
     }
 
     async fn next_event(&mut self) -> Option<Event> {
-        let Edge { inputs, routing, underlay, effects, peer, probes, .. } = self;
+        let Edge { inputs, routing, others, peer, probes, .. } = self;
         let is_deaf = inputs.is_deaf();
-        let concerns = |change: &RoutingChange| {
-            routing.concerns(change) || effects.concerns(change) || underlay.concerns(routing, change)
-        };
+        let concerns = |change: &RoutingChange| routing.concerns(change) || others.concerns(change);
         tokio::select! {
             input = inputs.next(concerns) => input.map(Event::Input),
             heard = heard(peer.as_ref()), if !is_deaf => Some(Event::Own(heard)),
@@ -271,7 +218,7 @@ impl Daemon for Edge {
     async fn reconcile(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
         self.apply().await?;
-        if !std::mem::replace(&mut self.at_work, true) {
+        if self.tenure.begin() {
             settings::warn_of_mtu(self).await?;
         }
         note(self.check_effect().await);
@@ -281,26 +228,28 @@ impl Daemon for Edge {
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
         self.inputs.hear();
         self.netlink.renew()?;
-        self.stay_attached().await?;
+        let at_work = self.tenure.is_at_work();
+        let back = self.program.stay_attached(&self.netlink, &self.options.config, at_work).await?;
+        self.others.count(back);
         self.refresh_probes()?;
         self.write_sites()?;
         self.tell_peer();
-        if self.firewall.is_due() {
+        if self.others.firewall.is_due() {
             self.read_firewall();
         }
-        self.doubt_hash()?;
-        if self.loaded.flows.is_some() && self.forgot_at.is_none_or(|at| at.elapsed() >= FORGETTING) {
-            self.forgot_at = Some(Instant::now());
-            self.balancer.forget_flows((monotonic_now().as_nanos() >> 30) as u32, IDLE, CLOSING)?;
-        }
+        self.spread.doubt(&mut self.program.balancer, &self.options.config, self.destinations.written())?;
+        self.program.forget_flows()?;
         Ok(ControlFlow::Continue(()))
     }
 
     fn status(&self) -> String {
         let paths: usize = self.options.config.destinations.iter().map(|set| set.paths.len()).sum();
-        let dead = if self.dead.is_empty() { String::new() } else { format!(", {} dead", self.dead.len()) };
-        let overridden = overridden(&self.effects, &self.firewall);
-        let absent = self.missing_inside();
+        let dead = match self.destinations.dead_count() {
+            0 => String::new(),
+            count => format!(", {count} dead"),
+        };
+        let overridden = self.others.status();
+        let absent = self.program.missing(&self.knobs().inside);
         let absent = if absent.is_empty() { String::new() } else { format!("; not on {}", absent.join(" ")) };
         format!("{paths} paths to {} destinations{dead}{absent}{overridden}", self.options.config.destinations.len())
     }
@@ -314,7 +263,7 @@ impl Daemon for Edge {
     }
 
     async fn stop(self, end: End) -> Result<(), AgentError> {
-        if sidestep_hostd::should_keep_state(end, self.at_work, self.inherited, self.options.keep) {
+        if self.tenure.should_keep_state(end, self.options.keep) {
             return Ok(());
         }
         kernel::remove_all(&self.netlink, self.options.table_base, self.options.priority).await.map(drop)
@@ -395,13 +344,13 @@ impl Edge {
         };
         let probes = self.probes.get_or_insert_with(|| probes::Probes::new(knobs.clone()));
         probes.set_knobs(knobs);
-        Ok(probes.refresh(config, &self.known, self.loaded.mark_mask)?)
+        Ok(probes.refresh(config, self.destinations.known(), self.routing.numbers.mask)?)
     }
 
     /// Sends and takes probes, and acts on what they say.
     fn handle_probes(&mut self) -> Result<(), AgentError> {
         let Some(probes) = &mut self.probes else { return Ok(()) };
-        probes.reflect(&self.known, self.loaded.mark_mask)?;
+        probes.reflect(self.destinations.known(), self.routing.numbers.mask)?;
         let verdicts = probes.handle();
         for (destination, position, dead) in &verdicts {
             let set = self.options.config.destinations.iter().find(|set| set.prefix == *destination);
@@ -421,7 +370,7 @@ impl Edge {
 
     /// What the other edge is told.
     fn message(&self) -> peer::Message {
-        let sites = self.judged();
+        let sites = self.destinations.judged(self.probes.as_ref());
         let sites = || sites.iter().filter_map(|(destination, site)| Some((destination, site.as_ref()?)));
         let digests = sites().map(|(_, site)| site.set.version().digest).collect();
         let dead = sites().flat_map(|(destination, site)| {
@@ -450,79 +399,5 @@ impl Edge {
                 "the seed of the hash is {origin}; if an edge at the other end is to choose alike, give both the same `seed`"
             ),
         }
-    }
-
-    /// Interfaces of the site that do not have the program.
-    fn missing_inside(&self) -> Vec<&str> {
-        let has = |name: &&String| !self.attached.contains_key(&((*name).clone(), Side::Site));
-        self.knobs().inside.iter().filter(has).map(String::as_str).collect()
-    }
-
-    /// Puts the program back where somebody removed it.
-    async fn stay_attached(&mut self) -> Result<(), AgentError> {
-        let attached: Vec<_> =
-            self.attached.iter().map(|((name, side), index)| (name.clone(), *side, *index)).collect();
-        let mut lost = 0;
-        for (name, side, index) in attached {
-            if !self.balancer.is_attached(&self.netlink, index, side).await? {
-                self.attached.remove(&(name, side));
-                lost += 1;
-            }
-        }
-        if lost > 0 {
-            let before = self.attached.len();
-            self.attach_all().await?;
-            let back = self.attached.len() - before;
-            self.mended += back as u64;
-            if back > 0 {
-                tracing::warn!(filters = back, "somebody removed filters of ours, which are put back");
-            }
-        } else if !self.missing_inside().is_empty() {
-            self.attach_all().await?;
-        }
-        Ok(())
-    }
-
-    /// Attaches the program to the interfaces that are there and do not have it, and removes it from those of which the
-    /// configuration no longer speaks.
-    async fn attach_all(&mut self) -> Result<(), AgentError> {
-        let interfaces = self.netlink.interfaces().await?;
-        let interfaces: BTreeMap<_, _> = interfaces.into_iter().map(|one| (one.name.clone(), one)).collect();
-        let inside = self.knobs().inside.iter().map(|name| (name.clone(), Side::Site));
-        let outside = self.options.config.outside().into_iter().filter(|_| self.loaded.flows.is_some());
-        let outside = outside.map(|name| (name.to_string(), Side::Paths));
-        let wanted: BTreeSet<(String, Side)> = inside.chain(outside).collect();
-        self.attached.retain(|(name, _), index| interfaces.get(name).is_some_and(|now| now.index == *index));
-        for (name, side) in &wanted {
-            let key = (name.clone(), *side);
-            let Some(interface) = interfaces.get(name).filter(|_| !self.attached.contains_key(&key)) else {
-                continue;
-            };
-            match self.balancer.attach(&self.netlink, interface, *side).await {
-                Ok(()) => {
-                    self.complaints.remove(name);
-                    self.attached.insert(key, interface.index);
-                }
-                Err(error) if error.is_environment() => return Err(error.into()),
-                Err(error) if self.complaints.insert(name.clone()) => {
-                    tracing::warn!(%error, "packets that come in by {name} take the router's own route until it succeeds");
-                }
-                Err(_) => {}
-            }
-        }
-        let unwanted: Vec<_> = self.attached.keys().filter(|key| !wanted.contains(key)).cloned().collect();
-        for key in unwanted {
-            if let Some(index) = self.attached.remove(&key) {
-                balance::remove_side(&self.netlink, index, key.1).await?;
-            }
-        }
-        if !self.at_work {
-            // An earlier daemon may have had other interfaces, or a table, or left the choice to the kernel.
-            for (name, interface) in &interfaces {
-                balance::remove_but(&self.netlink, interface.index, |side| wanted.contains(&(name.clone(), side)))
-                    .await?;
-            }
-        }
-        Ok(())
     }
 }

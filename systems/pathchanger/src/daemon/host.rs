@@ -4,20 +4,27 @@ mod attachment;
 mod changes;
 mod cleanup;
 mod config;
+mod dead_paths;
 mod drift;
 mod effect;
 mod events;
 pub mod explain;
+mod given;
 mod init;
 mod liveness;
+mod mark_routing;
 mod mending;
 mod metrics;
 mod neighbours;
+mod others;
 mod ownership;
+mod paths_in_place;
+mod program_paths;
 mod quality;
 mod reach;
 mod reconcile;
 mod record_file;
+mod records;
 mod replies;
 mod sources;
 mod stuck;
@@ -25,26 +32,19 @@ mod summary;
 mod trial;
 mod withdrawn;
 
-use std::{collections::BTreeSet, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, path::PathBuf, time::Duration};
 
-use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, PathUpdate, watch_paths};
 use sidestep_hostd::{
     AgentError, Daemon, End, Handled, Listeners, Page, Scrapes, Shutdown,
-    effect::{Effects, note},
+    effect::note,
     inputs::{Input, Inputs},
-    paths::{
-        ConfigError, DestinationPaths, Interfaces, MarkBits, Slots, Underlay, check_reserved, check_tables,
-        follow_the_network,
-    },
-    routing::KernelRouting,
+    paths::{ConfigError, DestinationPaths, Interfaces, check_reserved, check_tables, follow_the_network},
 };
 use sidestep_linux::{
-    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats, SourcesByPath},
-    claim::Claim,
+    bpf::host::{ControllerState, HostConfig as ProgramConfig, HostProgram, Pins},
     monotonic_now,
-    netlink::{Family, Netlink, RoutingChange},
-    netns::NetNsId,
+    netlink::{Netlink, RoutingChange},
 };
 use sidestep_net::Time;
 use sidestep_policy::{AgentSettings, REWEIGHING, raw};
@@ -52,19 +52,19 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::{
     attachment::Attachment,
-    cleanup::{domain, remove_routing},
-    drift::Drift,
+    cleanup::remove_routing,
+    dead_paths::DeadPaths,
     events::Recorder,
-    liveness::Liveness,
-    mending::Mended,
+    given::GivenPaths,
+    mark_routing::MarkRouting,
     metrics::Reading,
-    neighbours::Neighbours,
-    quality::Measured,
-    replies::Replies,
-    stuck::Stuck,
-    summary::Summary,
-    trial::Trials,
-    withdrawn::Withdrawn,
+    others::Others,
+    ownership::Ground,
+    paths_in_place::PathsInPlace,
+    program_paths::ProgramPaths,
+    records::Records,
+    replies::{Odds, Replies},
+    stuck::{Scene, tell_what_resets_lack},
 };
 pub use self::{
     cleanup::stop_host,
@@ -136,73 +136,25 @@ struct Host {
     /// What the daemon was started with; its configuration is the one that is in force.
     options: HostOptions,
     inputs: Inputs<PathUpdate, HostConfig>,
-    /// Where its rules and routes are.
-    netns: NetNsId,
-    /// As long as this lives, no other agent of the namespace uses our tables and bits of the mark.
-    claim: Option<Claim>,
     netlink: Netlink,
-    events: Events<'static>,
-    recorder: Recorder,
     program: HostProgram,
-    /// Paths of the configuration.
-    own: Vec<DestinationPaths>,
-    /// Paths of the controller.
-    update: Option<Arc<PathUpdate>>,
-    mark: MarkBits,
-    controller: ControllerState,
-    /// When the paths came.
-    paths_at: Time,
-    /// Paths as they were applied last, and how many of those received are not among them.
-    sets: Vec<DestinationPaths>,
-    left_out: usize,
-    /// Destinations of the controller that the file has, too.
-    shadowed: BTreeSet<IpNet>,
-    /// What takes the place of rates and round-trip times that are not given.
-    measured: Measured,
-    /// While we have the kernel count runs of programs.
-    run_stats: Option<RunStats>,
+    /// The paths that it was given.
+    given: GivenPaths,
+    /// The paths as the program's map has them.
+    map: ProgramPaths,
+    /// The paths as they were applied last.
+    paths: PathsInPlace,
     /// The rules and routes of paths.
-    routing: KernelRouting,
+    routing: MarkRouting,
     /// The table that draws paths of SYN-ACKs.
     replies: Replies,
-    /// What paths depend on in the kernel's other tables.
-    underlay: Underlay,
-    mended: Mended,
-    /// Connections that wait on dead paths.
-    stuck: Stuck,
-    /// Whether connections may have looked their route up while rules or routes were missing, and keep it.
-    reroutes: bool,
-    /// What others do with marks.
-    neighbours: Neighbours,
-    /// Whether our rules and routes stay in place.
-    drift: Drift,
-    /// Whether packets leave by the paths of their marks.
-    effects: Effects,
-    /// The sources of each path, as the program was told.
-    sources: SourcesByPath,
-    /// Which paths have failed.
-    liveness: Liveness,
-    /// Trials of paths that connections leave alone.
-    trials: Trials,
-    /// The paths that have just gone.
-    withdrawn: Withdrawn,
-    /// How many paths connections from each address may use.
-    reach: Vec<Reach>,
-    /// Destinations in the program's map that an earlier daemon left, until it is known whether they are wanted.
-    inherited_destinations: BTreeSet<IpNet>,
-    /// The slot of each path as the program's map has it.
-    slots: Slots,
-    /// Whether all connections have taken note of what the map says; those from before an earlier daemon's end may not.
-    adopted: bool,
-    /// Whether an earlier daemon left something, on which connections depend.
-    inherited: bool,
-    /// Whether paths are in place and the program is attached, so that connections depend on what the daemon installed.
-    at_work: bool,
-    /// Whether the program did not act on the control group when last looked at.
-    detached: bool,
-    /// How the program is kept attached.
+    /// What others do to marks, rules and routes.
+    others: Others,
+    /// The paths that have failed, and connections on them.
+    dead: DeadPaths,
+    /// How the program is kept attached, and whether connections depend on that.
     attachment: Attachment,
-    summary: Summary,
+    records: Records,
 }
 
 impl Host {
@@ -219,53 +171,26 @@ impl Host {
         let program = HostProgram::load(options.pins.clone())?;
         let before = program.config()?;
         let own = own_paths(&options, &interfaces(&netlink, &options.config).await?, before.is_some())?;
-        let slots = program.slots()?;
-        let sink = recorder.clone();
-        let follows = options.controller.is_some();
-        // What is inherited is as old as it was.
-        let inherited_age = before.filter(|_| follows).map(|before| Time::from_nanos(before.paths_ns));
+        let map = ProgramPaths::inherit(&program)?;
+        let inherited_age = before.as_ref().map(|before| Time::from_nanos(before.paths_ns));
+        let ground = Ground::new(&options, claim)?;
+        let records = Records::new(recorder, &program, &options.config)?;
         let mut host = Host {
             inputs,
-            netns: NetNsId::current()?,
-            claim,
             netlink,
-            events: program.events(move |event| sink.write(&event))?,
-            recorder,
-            own,
-            update: None,
-            mark: MarkBits::new(options.config.agent.mark_mask),
-            controller: if follows { ControllerState::Away } else { ControllerState::None },
-            paths_at: inherited_age.unwrap_or_else(monotonic_now),
-            sets: Vec::new(),
-            left_out: 0,
-            shadowed: BTreeSet::new(),
-            measured: Measured::default(),
-            run_stats: run_stats(&options.config),
-            routing: KernelRouting::new(domain(options.table_base, options.priority)),
+            given: GivenPaths::new(own, options.controller.is_some(), inherited_age),
+            map,
+            paths: PathsInPlace::default(),
+            routing: MarkRouting::new(ground, options.dry_run),
             replies: Replies::default(),
-            underlay: Underlay::default(),
-            mended: Mended::default(),
-            stuck: Stuck::default(),
-            reroutes: false,
-            neighbours: Neighbours::default(),
-            drift: Drift::default(),
-            effects: Effects::default(),
-            sources: SourcesByPath::new(),
-            liveness: Liveness::default(),
-            trials: Trials::default(),
-            withdrawn: Withdrawn::default(),
-            reach: Vec::new(),
-            inherited_destinations: slots.keys().copied().collect(),
-            slots,
-            adopted: false,
-            inherited: before.is_some(),
-            at_work: false,
-            detached: false,
+            others: Others::default(),
+            dead: DeadPaths::default(),
             attachment: Attachment::default(),
-            summary: Summary::new(program.counters()?),
+            records,
             program,
             options,
         };
+        host.attachment.inherit(before.is_some());
         host.take_over(before).await?;
         Ok(host)
     }
@@ -291,62 +216,80 @@ impl Host {
                 self.program.reset_counters()?;
             }
         }
-        self.check_marks().await?;
+        let tolerated = self.attachment.is_inherited() || self.options.dry_run;
+        self.others.neighbours.check(&self.netlink, self.routing.ground.mark, tolerated).await?;
         self.program.configure(&config)?;
         if !self.options.dry_run {
-            let rules: Vec<_> = Family::ALL.iter().flat_map(|family| self.rules_of(*family)).collect();
-            self.routing.inherit(&self.netlink, rules).await?;
-            self.inherited |= self.routing.has_inherited();
-            check_tables(&self.netlink, self.options.table_base, self.inherited).await?;
+            self.attachment.inherit(self.routing.inherit(&self.netlink).await?);
+            check_tables(&self.netlink, self.options.table_base, self.attachment.is_inherited()).await?;
         }
         Ok(())
     }
 
-    /// Whether the controller has yet to say what becomes of paths that an earlier daemon left.
-    fn awaits_controller(&self) -> bool {
-        self.options.controller.is_some() && self.update.is_none()
-    }
-
-    /// Whether what connections see of paths is learnt: not while packets may go elsewhere than along their path.
-    fn learns(&self) -> bool {
-        !self.drift.persists() && !self.effects.is_any_whole()
-    }
-
     fn program_config(&self) -> Result<ProgramConfig, AgentError> {
         let mut policy = policy_config(&self.options.config.agent)?;
-        if !self.learns() {
+        if !self.others.learns() {
             policy.shared = 0;
         }
+        let (ground, mended) = (&self.routing.ground, self.others.mended());
         Ok(ProgramConfig {
             policy,
-            mark_mask: self.mark.mask,
-            mark_shift: self.mark.shift,
-            table_base: self.options.table_base,
-            priority: self.options.priority,
+            mark_mask: ground.mark.mask,
+            mark_shift: ground.mark.shift,
+            table_base: ground.table_base,
+            priority: ground.priority,
             dry_run: self.options.dry_run.into(),
             events: (self.options.events.is_some() || summary::logs_events()).into(),
-            netns_inode: self.netns.inode,
-            controller: self.controller as u32,
-            paths_ns: self.paths_at.as_nanos(),
-            netns_cookie: self.netns.cookie,
-            mended: self.mended.rules + self.mended.routes,
-            resets: self.stuck.resets(),
+            netns_inode: ground.netns.inode,
+            controller: self.given.controller() as u32,
+            paths_ns: self.given.at().as_nanos(),
+            netns_cookie: ground.netns.cookie,
+            mended: mended.rules + mended.routes,
+            resets: self.dead.reset_count(),
         })
     }
 
-    /// Notes the state of the controller where `status` and `top` find it: in the program's configuration.
-    fn note_controller(&mut self, controller: ControllerState) -> Result<(), AgentError> {
-        self.controller = controller;
-        if controller == ControllerState::Connected {
-            self.paths_at = monotonic_now();
-        }
+    /// Notes settings and state where the program, `status` and `top` find them: in the program's configuration.
+    fn configure(&mut self) -> Result<(), AgentError> {
         Ok(self.program.configure(&self.program_config()?)?)
     }
 
-    /// Records the events that wait. A record that cannot be written is counted, and harms nothing else.
-    fn record(&self) -> Result<(), AgentError> {
-        let lost = self.recorder.take(&self.events)?;
-        Ok(self.program.count_lost_records(lost)?)
+    /// Attaches the program for the first time, when paths are in place.
+    fn begin_work(&mut self) -> Result<(), AgentError> {
+        // From the attachment on nothing may fail: what is at work is not removed.
+        let counters = self.program.counters()?;
+        self.attachment.begin(&mut self.program, &self.options.cgroup)?;
+        self.program.keep_state();
+        tell_what_resets_lack(&self.options.config.agent);
+        self.records.begin_summary(counters);
+        Ok(())
+    }
+
+    /// Has paths follow what connections have learnt of them.
+    fn look_at_paths(&mut self) -> Result<(), AgentError> {
+        let learnt = self.program.learnt()?;
+        let (ground, settings) = (&self.routing.ground, &self.options.config.agent);
+        let odds = Odds { ground, settings, sources: &self.paths.sources };
+        self.replies.update_weights(&self.paths.sets, &odds, &learnt);
+        self.dead.look(&learnt, &self.paths, &self.program, ground.mark)?;
+        if self.paths.forget_withdrawn() { self.note_names() } else { Ok(()) }
+    }
+
+    /// Ends the connections that are stuck on dead paths, if that is wanted.
+    fn end_stuck(&mut self) -> Result<(), AgentError> {
+        if !self.attachment.is_at_work() {
+            return Ok(());
+        }
+        let scene = Scene {
+            now: monotonic_now(),
+            program: &self.program,
+            paths: &self.paths,
+            recorder: &self.records.recorder,
+            mark: self.routing.ground.mark,
+            settings: &self.options.config.agent,
+            dry_run: self.options.dry_run,
+        };
+        if self.dead.end_stuck(&scene)? { self.configure() } else { Ok(()) }
     }
 }
 
@@ -374,14 +317,12 @@ impl Daemon for Host {
     }
 
     async fn next_event(&mut self) -> Option<Event> {
-        let Host { inputs, routing, underlay, effects, events, .. } = self;
+        let Host { inputs, routing, others, records, .. } = self;
         let is_deaf = inputs.is_deaf();
-        let concerns = |change: &RoutingChange| {
-            routing.concerns(change) || effects.concerns(change) || underlay.concerns(routing, change)
-        };
+        let concerns = |change: &RoutingChange| routing.concerns(change) || others.concerns(change);
         tokio::select! {
             input = inputs.next(concerns) => input.map(Event::Input),
-            recorded = events.ready(), if !is_deaf => Some(Event::Recorded(recorded.map_err(AgentError::from))),
+            recorded = records.ready(), if !is_deaf => Some(Event::Recorded(recorded)),
         }
     }
 
@@ -403,7 +344,7 @@ impl Daemon for Host {
                 self.inputs.compared(differs)
             }
             Event::Recorded(recorded) => {
-                let result = recorded.and_then(|()| self.record());
+                let result = recorded.and_then(|()| self.records.take(&self.program));
                 self.inputs.own_handled(result)
             }
         }
@@ -416,11 +357,8 @@ impl Daemon for Host {
     async fn reconcile(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
         self.apply_paths().await?;
-        if self.reroutes {
-            self.program.reroute_connections()?;
-            self.reroutes = false;
-        }
-        if !self.at_work {
+        self.routing.reroute(&self.program)?;
+        if !self.attachment.is_at_work() {
             self.begin_work()?;
         }
         note(self.check_effect().await);
@@ -434,100 +372,68 @@ impl Daemon for Host {
             return Ok(ControlFlow::Break(()));
         }
         let touched = self.options.pins.as_ref().map_or(Ok(()), Pins::touch);
-        self.claim.iter().for_each(Claim::forget_askers);
-        self.stay_attached();
-        let learnt = self.program.learnt()?;
-        self.update_reply_weights(&learnt);
-        self.note_liveness(&learnt);
-        self.try_stranded(&learnt)?;
-        self.forget_withdrawn()?;
+        self.routing.ground.forget_askers();
+        self.attachment.renew(&mut self.program, &self.options.cgroup);
+        self.look_at_paths()?;
         // The program wakes us only when many events wait.
-        self.record()?;
-        self.measure()?;
+        self.records.take(&self.program)?;
+        self.map.measure(&mut self.program, &self.paths.sets, &self.options.config.agent)?;
         self.end_stuck()?;
         self.note_drift(false)?;
-        if self.neighbours.may_differ() {
+        if self.others.neighbours.may_differ() {
             self.watch_marks().await?;
         }
-        if self.summary.is_due() {
-            self.summary.log(self.program.counters()?, self.options.dry_run);
-        }
+        self.records.sum_up(&self.program, self.options.dry_run)?;
         touched?;
         Ok(ControlFlow::Continue(()))
     }
 
     fn status(&self) -> String {
-        let controller = match self.controller {
+        let controller = match self.given.controller() {
             ControllerState::None => "",
             ControllerState::Away => "controller away; ",
             ControllerState::Connected => "controller connected; ",
         };
-        let paths: usize = self.sets.iter().map(|set| set.paths.len()).sum();
-        let left_out = if self.left_out > 0 { format!(", {} left out", self.left_out) } else { String::new() };
-        let detached = if self.detached { self.attachment.status() } else { "" };
-        let drift =
-            if self.drift.persists() { "; somebody removes rules again and again, nothing is learnt" } else { "" };
-        let overridden = match self.effects.found().count() {
-            0 => String::new(),
-            count => format!("; packets of {count} paths do not leave by them"),
-        };
-        let collisions = match self.neighbours.met() {
-            0 => String::new(),
-            met => format!("; {met} rules of others meet mark_mask"),
-        };
-        let restored = match self.neighbours.restored().len() {
-            0 => String::new(),
-            count => format!("; {count} rules of others restore mark_mask: moves have no effect"),
-        };
-        format!(
-            "{controller}{paths} paths to {} destinations{left_out}{detached}{drift}{overridden}{restored}{collisions}{}",
-            self.sets.len(),
-            self.confined()
-        )
+        let (paths, confined) = (self.paths.status(), self.paths.confined());
+        format!("{controller}{paths}{}{}{confined}", self.attachment.status(), self.others.status())
     }
 
     async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
         let connections = self.program.connections()?;
-        let destinations = self.sets.iter().map(|set| set.destination).collect();
         let stored = connections.iter().filter(|one| one.opened.is_some()).count();
         let reading = Reading {
-            quality: Sockets::read()?.by_path(&connections, &destinations),
+            quality: Sockets::read()?.by_path(&connections, &self.paths.destinations()),
             dead: liveness::dead(&self.program.learnt()?),
             dry_run: self.options.dry_run,
-            attached: !self.detached,
-            controller: self.controller,
-            paths_age: monotonic_now().since(self.paths_at),
-            left_out: self.left_out,
+            attached: self.attachment.is_attached(),
+            controller: self.given.controller(),
+            paths_age: monotonic_now().since(self.given.at()),
+            left_out: self.paths.left_out(),
             replies_drawn: self.replies.are_drawn(),
             replies_mended: self.replies.mended(),
-            mended: self.mended,
-            resets: self.stuck.outcomes(),
+            mended: self.others.mended(),
+            resets: self.dead.resets(),
             reattached: self.attachment.counts(),
-            collisions: self.neighbours.met(),
-            effects: &self.effects,
-            restored: self.neighbours.restored().len(),
-            learns: self.learns(),
-            sets: &self.sets,
+            collisions: self.others.neighbours.met(),
+            effects: &self.others.effects,
+            restored: self.others.neighbours.restored().len(),
+            learns: self.others.learns(),
+            sets: &self.paths.sets,
             counters: self.program.counters()?,
-            maps: self.program.maps(stored as u64, self.events.waiting()),
+            maps: self.records.maps(&self.program, stored as u64),
             runs: self.program.runs()?,
-            runs_counted: self.run_stats.is_some() || RunStats::by_sysctl(),
+            runs_counted: self.records.are_runs_counted(),
             faults,
         };
         Ok(reading.page())
     }
 
     async fn stop(self, end: End) -> Result<(), AgentError> {
-        let recorded = self.record();
-        let keeps = match end {
-            End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
-            // Whoever ends a daemon that is not at work yet does not mean what an earlier one left.
-            End::Shutdown(Shutdown::CleanUp) if !self.at_work => self.inherited,
-            End::Shutdown(Shutdown::CleanUp) | End::Finished => self.options.keep,
-        };
+        let recorded = self.records.take(&self.program);
+        let keeps = self.attachment.keeps(end, self.options.keep);
         // Without a state the next daemon would not know of its connections; but what an earlier one left is not ours.
         let has_state = self.options.pins.is_some() && !self.program.is_asked_to_end();
-        if keeps && (has_state || !self.at_work) {
+        if keeps && (has_state || !self.attachment.is_at_work()) {
             return recorded;
         }
         recorded.and(self.remove().await)
@@ -554,15 +460,6 @@ async fn interfaces(netlink: &Netlink, config: &HostConfig) -> Result<Interfaces
     let links = netlink.interfaces().await?;
     let down = links.iter().filter(|link| !link.running).map(|link| link.index).collect();
     Ok(Interfaces { down, ..Interfaces::read(netlink, &links, &config.destinations).await? })
-}
-
-/// Has the kernel count runs of programs if that is wanted and allowed; moving connections does not depend on it.
-fn run_stats(config: &HostConfig) -> Option<RunStats> {
-    if !config.metrics.bpf_stats {
-        return None;
-    }
-    let failed = |error| tracing::warn!(%error, "no runs are counted; it takes CAP_SYS_ADMIN, or `sysctl kernel.bpf_stats_enabled=1`");
-    RunStats::enable().map_err(failed).ok()
 }
 
 /// The policy's settings as the program reads them.

@@ -20,12 +20,12 @@ const MAX_INPUTS: usize = 8;
 impl RouteControl {
     /// Asks the kernel whether packets leave as decided.
     pub(super) async fn check_effect(&mut self) -> Result<(), AgentError> {
-        if self.options.dry_run || !self.at_work {
+        if self.options.dry_run || !self.tenure.is_at_work() {
             return Ok(());
         }
         let (config, numbers, netlink) = (&self.options.config, self.numbers(), &self.netlink);
         let all = async |checker: &Checker<'_>| View { config, numbers, netlink }.watched(checker).await;
-        self.effects.look(netlink, all, OPTION).await
+        self.others.effects.look(netlink, all, OPTION).await
     }
 
     /// Reads which rules of others restore marks of probes, and of flows if these are kept on their egress.
@@ -34,7 +34,7 @@ impl RouteControl {
         let keeps = self.options.config.route_control.moves != Moves::Aggregate;
         let hooks: &[Hook] = if keeps { &[Hook::Prerouting, Hook::Rerouted] } else { &[Hook::Rerouted] };
         let mask = self.numbers().mask;
-        self.firewall.read(&mut MarkUses::default(), mask, hooks, consequence);
+        self.others.firewall.read(&mut MarkUses::default(), mask, hooks, consequence);
     }
 }
 

@@ -125,7 +125,7 @@ impl RouteControl {
         let Some(followed) = side.follows.and_then(|of| self.side(of)) else { return side.controller.active() };
         let active = followed.controller.active();
         let can = |egress: usize| self.why_unusable(egress, family).is_none();
-        if can(active) { active } else { (0..self.links.len()).find(|egress| can(*egress)).unwrap_or(active) }
+        if can(active) { active } else { (0..self.egresses.len()).find(|egress| can(*egress)).unwrap_or(active) }
     }
 
     /// The egress in use of each family of destinations.
@@ -143,7 +143,7 @@ impl RouteControl {
     pub(super) fn handle_due_in(&mut self, family: Family, now: Time) -> Result<(), AgentError> {
         let most = self.options.config.control.probe_interval.as_nanos() / super::JITTER;
         while self.side(family).and_then(Side::due).is_some_and(|due| due <= now) {
-            let (random, later) = (self.draw(), self.draw());
+            let (random, later) = (self.probers.draw(), self.probers.draw());
             let Some(side) = self.side(family) else { return Ok(()) };
             if side.controller.poll_timeout().is_some_and(|(_, timeout)| timeout == Timeout::Decision) {
                 self.tell_passages(family, now)?;

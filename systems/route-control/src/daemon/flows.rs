@@ -86,7 +86,7 @@ impl RouteControl {
             return;
         }
         let active = self.all_active();
-        let egresses = 0..self.links.len();
+        let egresses = 0..self.egresses.len();
         let is_dead = |family, egress| {
             let is_dead = matches!(self.health(family, egress), None | Some(Health::Dead | Health::ForwardsNothing));
             is_dead || self.why_unusable(egress, family).is_some()

@@ -7,9 +7,7 @@ use sidestep_linux::{monotonic_now, netlink::Family};
 use tokio::time::Instant;
 
 use super::{
-    RouteControl,
-    probes::{self, Probing, Sent},
-    sources,
+    RouteControl, sources,
     ways::{Network, WayStatus, Ways},
 };
 
@@ -27,50 +25,37 @@ pub(super) struct Followed {
     missed: Option<Instant>,
 }
 
+impl Followed {
+    /// Takes note whether the way is missed `now`; returns until when it is kept.
+    pub(super) fn miss(&mut self, is_missed: bool, now: Instant) -> Option<Instant> {
+        self.missed = is_missed.then(|| self.missed.unwrap_or(now));
+        self.missed.map(|missed| missed + GRACE)
+    }
+}
+
 impl RouteControl {
     /// Reads where each egress leads now, and tells the controller which can be used at all.
     pub(super) async fn read_links(&mut self) -> Result<(), AgentError> {
         let network = Network::read(&self.netlink, &self.options.config).await?;
-        let mut ways = network.ways(&self.options.config);
-        self.followed.resize_with(ways.len(), Default::default);
-        self.keep_for_a_moment(&mut ways);
-        self.links = ways.iter().map(|way| way.link.clone()).collect();
-        let before = std::mem::replace(&mut self.ways, ways);
-        for egress in 0..self.ways.len() {
+        let before = self.egresses.replace(network.ways(&self.options.config));
+        for egress in 0..self.egresses.ways.len() {
             self.say_ways(egress, before.get(egress));
         }
         self.say_unclaimed(&network);
-        self.refused.clear();
         self.follow_sockets();
         self.look_at_probing();
         self.tell_carriers();
         Ok(())
     }
 
-    /// Keeps ways that are missing since a moment only: else each renewal of a lease would be an outage.
-    fn keep_for_a_moment(&mut self, ways: &mut [Ways]) {
-        let now = Instant::now();
-        let mut recheck: Option<Instant> = None;
-        for ((way, before), followed) in ways.iter_mut().zip(&self.ways).zip(&mut self.followed) {
-            let index = |of: &Ways| of.link.as_ref().filter(|link| link.running).map(|link| link.index);
-            let is_same_link = index(way).is_some() && index(way) == index(before);
-            for (family, of) in Family::ALL.into_iter().zip(followed) {
-                let is_missed = is_same_link && way.of(family).is_err() && before.of(family).is_ok();
-                of.missed = is_missed.then(|| of.missed.unwrap_or(now));
-                let Some(until) = of.missed.map(|missed| missed + GRACE).filter(|until| *until > now) else { continue };
-                way.keep(family, before);
-                recheck = Some(recheck.map_or(until, |recheck| recheck.min(until)));
-            }
-        }
-        self.recheck = recheck;
-    }
-
     /// Says where an egress leads, when that has changed.
     fn say_ways(&self, egress: usize, before: Option<&Ways>) {
-        let (Some(ways), Some(of)) = (self.ways.get(egress), self.options.config.egresses.get(egress)) else { return };
+        let (Some(ways), Some(of)) = (self.egresses.ways.get(egress), self.options.config.egresses.get(egress)) else {
+            return;
+        };
         for family in Family::ALL {
             let Ok(way) = ways.of(family) else { continue };
-            if before.is_some_and(|before| before.of(family) == Ok(way)) || !self.at_work && !of.follows() {
+            if before.is_some_and(|before| before.of(family) == Ok(way)) || !self.tenure.is_at_work() && !of.follows() {
                 continue;
             }
             let via = way.hop.map_or_else(|| "the link itself".to_string(), |hop| hop.to_string());
@@ -99,72 +84,36 @@ impl RouteControl {
     }
 
     /// Has the sockets be those of the addresses and interfaces that are there.
-    pub(super) fn follow_sockets(&mut self) {
-        let (config, numbers) = (&self.options.config, self.numbers());
-        let wanted = config.targets();
-        self.probers.retain(|one| wanted.of.get(one.egress).is_some_and(|targets| targets.contains(&one.target)));
-        for (egress, of) in config.egresses.iter().enumerate() {
-            for number in wanted.of.get(egress).into_iter().flatten() {
-                let Some(target) = config.targets.get(*number as usize) else { continue };
-                let spec = match (self.links.get(egress), self.ways.get(egress)) {
-                    (Some(Some(link)), Some(ways)) if link.running => match ways.of(target.family()) {
-                        Ok(way) => Ok((probes::spec((egress, of), target, way, numbers), link.index)),
-                        Err(why) => Err(why.to_string()),
-                    },
-                    (Some(Some(_)), _) => Err(format!("{} is down or has no carrier", of.dev)),
-                    _ => Err(format!("there is no interface {}", of.dev)),
-                };
-                let place = self.probers.iter().position(|one| (one.egress, one.target) == (egress, *number));
-                let place = place.unwrap_or_else(|| {
-                    self.probers.push(Probing::new(egress, *number, target.family()));
-                    self.probers.len() - 1
-                });
-                let Some(probing) = self.probers.get_mut(place) else { continue };
-                let given_up = probing.follow(spec);
-                let Some(side) = self.sides.iter_mut().find(|side| side.family == target.family()) else { continue };
-                given_up.into_iter().for_each(|probe| side.controller.handle_void(probe));
+    fn follow_sockets(&mut self) {
+        let given_up = self.probers.follow(&self.options.config, self.numbers(), &self.egresses);
+        for (family, probe) in given_up {
+            if let Some(side) = self.side_mut(family) {
+                side.controller.handle_void(probe);
             }
         }
     }
 
     /// Sends a probe. One that the host cannot send is no loss.
     pub(super) fn send(&mut self, family: Family, probe: crate::Probe) {
-        let egress = probe.egress as usize;
         let Some(target) = self.side(family).and_then(|side| side.controller.target(probe)) else { return };
-        let prober = self.probers.iter_mut().find(|one| (one.egress, one.target) == (egress, target));
-        let sent = prober.map(|prober| (prober.send(probe), prober.given_up()));
-        let Some((Sent::Refused, given_up)) = sent else { return };
-        self.refused_probes += 1;
+        let void = self.probers.send(target, probe);
         let Some(side) = self.side_mut(family) else { return };
-        given_up.into_iter().chain([probe]).for_each(|probe| side.controller.handle_void(probe));
+        void.into_iter().for_each(|probe| side.controller.handle_void(probe));
     }
 
     /// Why probes of a family by an egress cannot be sent; `None` if those to some target can.
-    pub(super) fn why_unprobed(&self, egress: usize, family: Family) -> Option<String> {
-        let of = self.options.config.egresses.get(egress)?;
-        self.ways.get(egress).filter(|ways| ways.has(family))?;
-        match self.links.get(egress) {
-            Some(Some(link)) if link.running => {}
-            Some(Some(_)) => return Some(format!("{} is down or has no carrier", of.dev)),
-            _ => return Some(format!("there is no interface {}", of.dev)),
-        }
-        if let Some(why) = self.ways.get(egress).and_then(|ways| ways.of(family).err()) {
-            return Some(why.to_string());
-        }
-        let mut probers = self.probers.iter().filter(|one| (one.egress, one.family) == (egress, family)).peekable();
-        let first = probers.peek().and_then(|one| one.why_not())?.to_string();
-        probers.all(|one| one.why_not().is_some()).then_some(first)
+    fn why_unprobed(&self, egress: usize, family: Family) -> Option<String> {
+        self.probers.why_not(&self.options.config, &self.egresses, egress, family)
     }
 
     /// Whether nothing is known of an egress for a family because none of its probes can be sent.
     pub(super) fn is_unprobed(&self, family: Family, egress: usize) -> bool {
-        let has_targets = self.probers.iter().any(|one| (one.egress, one.family) == (egress, family));
-        !has_targets || self.why_unprobed(egress, family).is_some()
+        !self.probers.have_targets(egress, family) || self.why_unprobed(egress, family).is_some()
     }
 
     /// How packets of each family leave by an egress.
     pub(super) fn way_statuses(&self, egress: usize) -> Vec<WayStatus> {
-        let Some(ways) = self.ways.get(egress) else { return Vec::new() };
+        let Some(ways) = self.egresses.ways.get(egress) else { return Vec::new() };
         let families = Family::ALL.into_iter().filter(|family| ways.has(*family));
         let status = |family| {
             let way = ways.of(family);
@@ -181,11 +130,13 @@ impl RouteControl {
 
     /// Says which egresses cannot be probed any more, and which can again.
     pub(super) fn look_at_probing(&mut self) {
-        for egress in 0..self.followed.len() {
+        for egress in 0..self.egresses.followed.len() {
             for (place, family) in Family::ALL.into_iter().enumerate() {
                 let why = self.why_unprobed(egress, family);
                 let name = self.name(egress).to_string();
-                let Some(of) = self.followed.get_mut(egress).and_then(|of| of.get_mut(place)) else { continue };
+                let Some(of) = self.egresses.followed.get_mut(egress).and_then(|of| of.get_mut(place)) else {
+                    continue;
+                };
                 match (&of.unprobed, &why) {
                     (None, Some(why)) => {
                         tracing::warn!(egress = name, %family, why, "an egress cannot be probed: nothing is known of it");
@@ -210,7 +161,7 @@ impl RouteControl {
         let named = |of: &super::EgressConfig| of.hops().next().is_some();
         let told = |egress: usize| self.sides.iter().filter_map(move |side| side.told_health.get(egress));
         let is_dead = |egress: usize| told(egress).any(|health| health == "dead");
-        let dead: Vec<usize> = (0..self.ways.len())
+        let dead: Vec<usize> = (0..self.egresses.ways.len())
             .filter(|egress| is_dead(*egress) && self.options.config.egresses.get(*egress).is_some_and(named))
             .filter(|egress| !self.said.contains(&format!("hop of {egress}")))
             .collect();
@@ -220,7 +171,8 @@ impl RouteControl {
         let network = Network { uplinks: self.netlink.uplinks().await?, ..Network::default() };
         for egress in dead {
             self.said.insert(format!("hop of {egress}"));
-            let (Some(of), Some(link)) = (self.options.config.egresses.get(egress), self.links.get(egress)) else {
+            let (Some(of), Some(link)) = (self.options.config.egresses.get(egress), self.egresses.links.get(egress))
+            else {
                 continue;
             };
             for (family, link) in Family::ALL.into_iter().filter_map(|family| Some((family, link.as_ref()?))) {
@@ -244,7 +196,7 @@ impl RouteControl {
     /// Notices that the daemon did not run for a while, as the machine was suspended or the process stopped. What was on its way then says
     /// nothing, but for answers that wait in the sockets.
     pub(super) fn look_for_pause(&mut self) -> Result<(), AgentError> {
-        let Some(pause) = self.pauses.look() else { return Ok(()) };
+        let Some(pause) = self.probers.look_for_pause() else { return Ok(()) };
         for socket in 0..self.probers.len() {
             self.take_answers(socket)?;
         }

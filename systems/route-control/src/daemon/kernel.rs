@@ -14,7 +14,8 @@
 //! routes of the decision table, each in one step.
 
 use sidestep_hostd::{
-    AgentError, paths::MarkBits, paths::tables, routing::Domain, routing::Refusal, routing::RouteKey, routing::Routes,
+    AgentError, paths::MarkBits, paths::tables, routing::Domain, routing::KernelRouting, routing::Refusal,
+    routing::RouteKey, routing::Routes,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,6 +28,7 @@ use sidestep_linux::{
     netlink::{Family, InnerRoute, MAIN_TABLE, Netlink, NextHop, Route, RouteRule, RoutingChange, Target},
     nftables::FlowTable,
 };
+use tokio::time::Instant;
 
 use super::{
     RouteControl, RouteControlConfig, RouteControlOptions,
@@ -157,66 +159,57 @@ fn lead(via: Option<IpAddr>, interface: u32) -> Target {
     if via.is_some() { Target::OnLink(hop) } else { Target::Via(vec![hop]) }
 }
 
-impl RouteControl {
-    pub(super) fn numbers(&self) -> Numbers {
-        Numbers::of(&self.options)
+/// The daemon's rules and routes in the kernel, and what they leave to the main table.
+pub(super) struct Tables {
+    pub(super) kernel: KernelRouting,
+    /// What the main table has within the destinations.
+    inner: Vec<InnerRoute>,
+    /// When egresses whose routes were refused are tried again.
+    pub(super) again: Option<Instant>,
+}
+
+impl Tables {
+    /// Nothing is installed yet.
+    pub(super) fn new(numbers: Numbers) -> Self {
+        Tables { kernel: KernelRouting::new(numbers.domain()), inner: Vec::new(), again: None }
     }
 
-    /// Tells the controllers which egresses can be used at all.
-    pub(super) fn tell_carriers(&mut self) {
-        let now = sidestep_linux::monotonic_now();
-        let decides: Vec<Family> =
-            self.sides.iter().filter(|side| side.follows.is_none()).map(|side| side.family).collect();
-        for family in decides {
-            for egress in 0..self.links.len() {
-                let usable = self.why_unusable(egress, family).is_none();
-                let Some(side) = self.side_mut(family) else { continue };
-                if let Some(known) = side.usable.get_mut(egress).filter(|known| **known != usable) {
-                    *known = usable;
-                    side.controller.handle_carrier(now, egress, usable);
-                }
-            }
-            self.take_decision(family);
+    /// Whether routes that were refused are to be tried again now.
+    pub(super) fn is_due(&self) -> bool {
+        self.again.is_some_and(|again| again <= Instant::now())
+    }
+
+    /// Reads what the main table has within the destinations.
+    async fn read_inner(&mut self, netlink: &Netlink, destinations: &[IpNet]) -> Result<(), AgentError> {
+        let inner = netlink.inner_routes(destinations).await?;
+        if inner.len() > MAX_INNER && self.inner.len() <= MAX_INNER {
+            tracing::warn!(
+                routes = inner.len(),
+                most = MAX_INNER,
+                "the main table has too many routes within the destinations: only connected subnets are left alone"
+            );
         }
+        self.inner = inner;
+        Ok(())
     }
 
-    /// Why no packet of a family can leave by an egress, as far as this router knows.
-    pub(super) fn why_unusable(&self, egress: usize, family: Family) -> Option<String> {
-        let of = self.options.config.egresses.get(egress)?;
-        let dev = of.dev.as_str();
-        match self.links.get(egress) {
-            Some(Some(link)) if link.running => {
-                let missing = self.ways.get(egress).and_then(|ways| ways.of(family).err()).map(str::to_string);
-                missing.or_else(|| self.refused.get(&(egress, family)).cloned())
-            }
-            Some(Some(_)) => Some(format!("{dev} is down or has no carrier")),
-            _ => Some(format!("there is no interface {dev}")),
-        }
-    }
-
-    /// Why nothing can leave by an egress; `None` while packets of one family can.
-    pub(super) fn unusable(&self, egress: usize) -> Option<String> {
-        let of = self.options.config.egresses.get(egress)?;
-        let carried = self.options.config.families().into_iter().filter(|family| of.carries(*family));
-        let all: Option<Vec<String>> = carried.map(|family| self.why_unusable(egress, family)).collect();
-        let mut whys = all?;
-        whys.dedup();
-        Some(whys.join("; ")).filter(|why| !why.is_empty())
-    }
-
-    /// The index of an egress's interface, if packets of a family can leave by it.
-    fn interface(&self, egress: usize, family: Family) -> Option<u32> {
-        let usable = self.why_unusable(egress, family).is_none();
-        self.links.get(egress)?.as_ref().filter(|_| usable).map(|link| link.index)
+    /// Whether the main table has other routes within the destinations than when they were read.
+    async fn has_other_inner(&self, netlink: &Netlink, destinations: &[IpNet]) -> Result<bool, AgentError> {
+        Ok(netlink.inner_routes(destinations).await? != self.inner)
     }
 
     /// The routes of one family in an egress's own table.
-    fn egress_routes(&self, egress: usize, of_family: Family, interface: u32) -> Routes {
-        let config = &self.options.config;
-        let table = self.numbers().table(egress);
+    fn of_egress(
+        &self,
+        config: &RouteControlConfig,
+        numbers: Numbers,
+        (egress, ways): (usize, &Ways),
+        (of_family, interface): (Family, u32),
+    ) -> Routes {
+        let table = numbers.table(egress);
         let mut routes = self.thrown(table);
         routes.retain(|(_, destination), _| Family::of(*destination) == of_family);
-        let Some(way) = self.ways.get(egress).and_then(|ways| ways.of(of_family).ok()) else { return routes };
+        let Ok(way) = ways.of(of_family) else { return routes };
         let targets = config.targets.iter().map(|target| IpNet::from(target.address));
         let all = config.route_control.destinations.iter().copied().chain(targets);
         for destination in all.filter(|destination| Family::of(*destination) == of_family) {
@@ -227,9 +220,9 @@ impl RouteControl {
         routes
     }
 
-    fn refusals(&self) -> Routes {
-        let config = &self.options.config;
-        let table = self.numbers().refuse();
+    /// The routes that refuse what may leave by one egress only.
+    fn refusals(&self, config: &RouteControlConfig, numbers: Numbers) -> Routes {
+        let table = numbers.refuse();
         let mut routes = self.thrown(table);
         let targets = config.targets.iter().map(|target| IpNet::from(target.address));
         for destination in config.route_control.destinations.iter().copied().chain(targets) {
@@ -249,18 +242,49 @@ impl RouteControl {
         };
         heeded.map(route).collect()
     }
+}
+
+impl RouteControl {
+    pub(super) fn numbers(&self) -> Numbers {
+        Numbers::of(&self.options)
+    }
+
+    /// Tells the controllers which egresses can be used at all.
+    pub(super) fn tell_carriers(&mut self) {
+        let now = sidestep_linux::monotonic_now();
+        let decides: Vec<Family> =
+            self.sides.iter().filter(|side| side.follows.is_none()).map(|side| side.family).collect();
+        for family in decides {
+            for egress in 0..self.egresses.len() {
+                let usable = self.why_unusable(egress, family).is_none();
+                let Some(side) = self.side_mut(family) else { continue };
+                if let Some(known) = side.usable.get_mut(egress).filter(|known| **known != usable) {
+                    *known = usable;
+                    side.controller.handle_carrier(now, egress, usable);
+                }
+            }
+            self.take_decision(family);
+        }
+    }
+
+    /// Why no packet of a family can leave by an egress, as far as this router knows.
+    pub(super) fn why_unusable(&self, egress: usize, family: Family) -> Option<String> {
+        self.egresses.why_unusable(&self.options.config, egress, family)
+    }
 
     /// The routes that the kernel should have, by what it refuses: those of an egress's own table, or of the egress in use.
     fn wanted(&self) -> Vec<(Option<(usize, Family)>, Routes)> {
-        let mut wanted = vec![(None, self.refusals())];
-        for family in self.options.config.sides() {
-            for egress in 0..self.links.len() {
-                let routes =
-                    self.interface(egress, family).map(|interface| self.egress_routes(egress, family, interface));
-                wanted.extend(routes.map(|routes| (Some((egress, family)), routes)));
+        let (config, numbers, tables) = (&self.options.config, self.numbers(), &self.tables);
+        let mut wanted = vec![(None, tables.refusals(config, numbers))];
+        for family in config.sides() {
+            for egress in 0..self.egresses.len() {
+                let Some(interface) = self.egresses.interface(config, egress, family) else { continue };
+                let Some(ways) = self.egresses.ways.get(egress) else { continue };
+                let routes = tables.of_egress(config, numbers, (egress, ways), (family, interface));
+                wanted.push((Some((egress, family)), routes));
             }
         }
-        wanted.push((None, self.thrown(self.numbers().decision())));
+        wanted.push((None, tables.thrown(numbers.decision())));
         for (family, active) in self.all_active() {
             wanted.extend(self.steering(family, active).map(|routes| (Some((active, family)), routes)));
         }
@@ -269,18 +293,19 @@ impl RouteControl {
 
     /// The routes of a family by the egress in use.
     fn steering(&self, family: Family, active: usize) -> Option<Routes> {
-        self.interface(active, family)?;
-        Some(decision_routes(&self.options.config, self.numbers(), self.ways.get(active)?, family))
+        let config = &self.options.config;
+        self.egresses.interface(config, active, family)?;
+        Some(decision_routes(config, self.numbers(), self.egresses.ways.get(active)?, family))
     }
 
     /// Has packets take the egress in use; everything else is as it should be.
     pub(super) async fn steer(&mut self) -> Result<(), AgentError> {
-        if self.options.dry_run || !self.at_work {
+        if self.options.dry_run || !self.tenure.is_at_work() {
             return Ok(());
         }
         for (family, active) in self.all_active() {
             if let Some(routes) = self.steering(family, active) {
-                self.routing.install_routes(&self.netlink, &routes).await.map_err(|refusal| refusal.error)?;
+                self.tables.kernel.install_routes(&self.netlink, &routes).await.map_err(|refusal| refusal.error)?;
             }
         }
         Ok(())
@@ -288,25 +313,16 @@ impl RouteControl {
 
     /// Makes the kernel have all rules and routes, the new ones before any old one goes.
     pub(super) async fn apply(&mut self) -> Result<(), AgentError> {
-        let config = &self.options.config;
-        let inner = self.netlink.inner_routes(&config.route_control.destinations).await?;
-        if inner.len() > MAX_INNER && self.inner.len() <= MAX_INNER {
-            tracing::warn!(
-                routes = inner.len(),
-                most = MAX_INNER,
-                "the main table has too many routes within the destinations: only connected subnets are left alone"
-            );
-        }
-        self.inner = inner;
+        self.tables.read_inner(&self.netlink, &self.options.config.route_control.destinations).await?;
         if self.options.dry_run {
             return Ok(());
         }
         let mut wanted = self.wanted();
         // What the kernel refuses makes another egress the one in use, so this ends with the last egress at the latest.
-        for _ in 0..=self.links.len() * Family::ALL.len() {
+        for _ in 0..=self.egresses.len() * Family::ALL.len() {
             let mut refusal = None;
             for (egress, routes) in &wanted {
-                let installed = self.routing.install_routes(&self.netlink, routes).await;
+                let installed = self.tables.kernel.install_routes(&self.netlink, routes).await;
                 let Err(Refusal { error, .. }) = installed else { continue };
                 let Some(place) = egress.filter(|_| error.is_answer() && !error.is_environment()) else {
                     return Err(error.into());
@@ -317,15 +333,15 @@ impl RouteControl {
             let Some(((egress, family), why)) = refusal else { break };
             let (name, of) = (self.name(egress), family.to_string());
             tracing::warn!(egress = name, family = of, why, "the kernel takes no route by an egress, which is left");
-            self.refused.insert((egress, family), why);
+            self.egresses.refuse(egress, family, why);
             self.tell_carriers();
             wanted = self.wanted();
         }
-        let rules = self.numbers().rules(&self.options.config, &self.ways);
-        self.routing.install_rules(&self.netlink, rules.iter().cloned()).await?;
+        let rules = self.numbers().rules(&self.options.config, &self.egresses.ways);
+        self.tables.kernel.install_rules(&self.netlink, rules.iter().cloned()).await?;
         self.apply_flows()?;
         let routes: BTreeSet<RouteKey> = wanted.into_iter().flat_map(|(_, routes)| routes.into_keys()).collect();
-        let prune = self.routing.prune(&self.netlink, |rule| rules.contains(rule), |key| routes.contains(key));
+        let prune = self.tables.kernel.prune(&self.netlink, |rule| rules.contains(rule), |key| routes.contains(key));
         Ok(prune.await?)
     }
 
@@ -334,12 +350,12 @@ impl RouteControl {
         if self.options.dry_run {
             return Ok(false);
         }
-        let drift = self.routing.compare(&self.netlink).await?;
+        let drift = self.tables.kernel.compare(&self.netlink).await?;
         drift.log();
-        self.mended += drift.lost() as u64;
+        self.others.count(drift.lost());
         let flows_changed = self.forget_lost_flows()?;
-        self.mended += u64::from(flows_changed);
-        let inner = self.netlink.inner_routes(&self.options.config.route_control.destinations).await?;
-        Ok(drift.is_any() || flows_changed || inner != self.inner)
+        self.others.count(usize::from(flows_changed));
+        let inner = self.tables.has_other_inner(&self.netlink, &self.options.config.route_control.destinations).await?;
+        Ok(drift.is_any() || flows_changed || inner)
     }
 }

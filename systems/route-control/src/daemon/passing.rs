@@ -4,19 +4,32 @@ use crate::Passage;
 use sidestep_hostd::AgentError;
 use sidestep_linux::{
     bpf::passive::{self, Passive, PassiveSample},
-    netlink::Family,
+    netlink::{Family, Interface, Netlink},
 };
 use sidestep_net::{Bytes, Time};
 
-use super::{Moves, RouteControl};
+use super::{Moves, RouteControl, trial::Trials};
 
 /// So many connections are remembered; those of which nothing was seen for longest are forgotten.
 const CONNECTIONS: u32 = 65_536;
 
-impl RouteControl {
-    /// Measures each egress that is there, and no other interface. A dry run changes nothing in the kernel, this neither.
-    pub(super) async fn attach_passive(&mut self) -> Result<(), AgentError> {
-        if !self.options.config.is_passive() || self.options.dry_run {
+/// The measurement of passing traffic, and the trials of egresses that it accuses.
+#[derive(Default)]
+pub(super) struct Passing {
+    /// What measures, if anything.
+    pub(super) passive: Option<Passive>,
+    pub(super) trials: Trials,
+}
+
+impl Passing {
+    /// Measures each of these egresses that is there, and no other interface; nothing if it is not `wanted`.
+    pub(super) async fn attach(
+        &mut self,
+        netlink: &Netlink,
+        links: &[Option<Interface>],
+        wanted: bool,
+    ) -> Result<(), AgentError> {
+        if !wanted {
             self.passive = None;
             return Ok(());
         }
@@ -24,36 +37,37 @@ impl RouteControl {
             Some(passive) => passive,
             none => none.insert(Passive::load(CONNECTIONS)?),
         };
-        for (egress, link) in self.links.iter().enumerate() {
+        for (egress, link) in links.iter().enumerate() {
             let Some(link) = link else { continue };
             // Of egresses that share an interface the first one counts: packets do not say which next hop they take.
-            let before = self.links.iter().take(egress).flatten();
-            if before.clone().any(|other| other.index == link.index)
-                || passive.is_attached(&self.netlink, link.index).await?
+            let before = links.iter().take(egress).flatten();
+            if before.clone().any(|other| other.index == link.index) || passive.is_attached(netlink, link.index).await?
             {
                 continue;
             }
-            passive.attach(&self.netlink, link, egress).await?;
+            passive.attach(netlink, link, egress).await?;
         }
         Ok(())
     }
 
-    /// Whether somebody has removed a program.
-    pub(super) async fn is_passive_lost(&self) -> Result<bool, AgentError> {
+    /// Whether somebody has removed a program from one of these interfaces.
+    pub(super) async fn is_lost(&self, netlink: &Netlink, links: &[Option<Interface>]) -> Result<bool, AgentError> {
         let Some(passive) = &self.passive else { return Ok(false) };
-        for link in self.links.iter().flatten() {
-            if !passive.is_attached(&self.netlink, link.index).await? {
+        for link in links.iter().flatten() {
+            if !passive.is_attached(netlink, link.index).await? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
+}
 
+impl RouteControl {
     /// Tells the controller of a family what of it has passed each egress.
     pub(super) fn tell_passages(&mut self, family: Family, now: Time) -> Result<(), AgentError> {
-        let Some(passive) = &mut self.passive else { return Ok(()) };
+        let Some(passive) = &mut self.passing.passive else { return Ok(()) };
         let samples = passive.sample_family(family)?;
-        let (count, active) = (self.links.len(), self.active(family));
+        let (count, active) = (self.egresses.len(), self.active(family));
         // Of what was lost by another egress and is sent again by this one, the acknowledgement counts for the other. It shows
         // nothing of that, unless flows stay on their egress.
         let stays = self.options.config.route_control.moves == Moves::NewConnections;
@@ -71,7 +85,7 @@ impl RouteControl {
 }
 
 /// Removes what a daemon left on the interfaces of this namespace; returns whether there was anything.
-pub(super) async fn remove_all(netlink: &sidestep_linux::netlink::Netlink) -> Result<bool, AgentError> {
+pub(super) async fn remove_all(netlink: &Netlink) -> Result<bool, AgentError> {
     let mut found = false;
     for interface in netlink.interfaces().await? {
         found |= passive::remove(netlink, interface.index).await?;

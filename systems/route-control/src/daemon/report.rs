@@ -85,7 +85,7 @@ impl RouteControl {
             probed: side.follows.is_none(),
             moved: side.moved.iter().map(|(reason, count)| ((*reason).to_string(), *count)).collect(),
             decided: side.decided,
-            egresses: (0..self.links.len()).filter_map(|egress| self.family_egress(side, egress)).collect(),
+            egresses: (0..self.egresses.len()).filter_map(|egress| self.family_egress(side, egress)).collect(),
         }
     }
 
@@ -104,9 +104,9 @@ impl RouteControl {
             metered: of.metered,
             capacity: Some(of.capacity).filter(|rate| *rate > Rate::ZERO),
             seen: together(&probed.collect::<Vec<_>>()),
-            unusable: self.unusable(egress),
+            unusable: self.egresses.unusable(&self.options.config, egress),
             ways: self.way_statuses(egress),
-            sources: self.ways.get(egress).map(|ways| ways.sources.clone()).unwrap_or_default(),
+            sources: self.egresses.ways.get(egress).map(|ways| ways.sources.clone()).unwrap_or_default(),
             penalty: sides().map(|(.., one)| one.penalty).fold(0.0, f64::max),
             suppressed: sides().any(|(.., one)| one.suppressed),
             targets: self.target_statuses(egress),
@@ -118,7 +118,7 @@ impl RouteControl {
         let mut targets: Vec<_> = reports
             .filter_map(|report| {
                 let target = self.options.config.targets.get(report.target as usize)?;
-                let prober = self.probers.iter().find(|one| (one.egress, one.target) == (egress, report.target));
+                let prober = self.probers.of(egress, report.target);
                 let directions = prober.and_then(|one| one.lost);
                 let status = TargetStatus {
                     address: target.address,
@@ -153,7 +153,7 @@ impl RouteControl {
             dry_run: self.options.dry_run,
             mode: self.mode().into(),
             moves: config.route_control.moves,
-            passive: self.passive.is_some(),
+            passive: self.passing.passive.is_some(),
             destinations: config.route_control.destinations.clone(),
             active: self.active_name(),
             active_since: families.iter().map(|one| one.active_since).fold(0.0, f64::max),
@@ -162,10 +162,10 @@ impl RouteControl {
             decisions,
             moved,
             decided: self.sides.iter().map(|side| side.decided).sum(),
-            refused_probes: self.refused_probes,
-            mended: self.mended,
-            overridden: self.effects.found().cloned().collect(),
-            restored: self.firewall.found().to_vec(),
+            refused_probes: self.probers.refused(),
+            mended: self.others.mended(),
+            overridden: self.others.effects.found().cloned().collect(),
+            restored: self.others.firewall.found().to_vec(),
             prediction_errors: (config.control.mode == RouteControlMode::Predictive).then(|| self.prediction_errors()),
         }
     }
@@ -185,8 +185,9 @@ impl RouteControl {
 
     /// Notes a decision of a family; one like the last is counted there.
     pub(super) fn note(&mut self, family: Family, from: usize, to: usize, reason: Reason) {
-        let inputs =
-            (0..self.links.len()).map(|egress| (self.name(egress).to_string(), self.input(family, egress))).collect();
+        let inputs = (0..self.egresses.len())
+            .map(|egress| (self.name(egress).to_string(), self.input(family, egress)))
+            .collect();
         let record = DecisionRecord {
             at: unix_now(),
             family: family.to_string(),

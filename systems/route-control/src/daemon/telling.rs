@@ -15,7 +15,7 @@ impl RouteControl {
         if from == to && (before == Some(reason) || reason == Reason::Fine) {
             return;
         }
-        let seen: Vec<_> = (0..self.links.len()).map(|egress| self.numbers_of(family, egress)).collect();
+        let seen: Vec<_> = (0..self.egresses.len()).map(|egress| self.numbers_of(family, egress)).collect();
         let (seen, threshold) = (seen.join("; "), self.threshold());
         let (from, to, reason, dry_run) = (self.name(from), self.name(to), reason.as_str(), self.options.dry_run);
         let families: Vec<String> = self.moving_with(family).iter().map(Family::to_string).collect();
@@ -46,9 +46,9 @@ impl RouteControl {
 
     /// Says of each egress whose health for a family is another than before what it is now.
     pub(super) fn tell_health(&mut self, family: Family) {
-        for egress in 0..self.links.len() {
+        for egress in 0..self.egresses.len() {
             let now = self.input(family, egress).health;
-            let count = self.links.len();
+            let count = self.egresses.len();
             let Some(side) = self.side_mut(family) else { return };
             side.told_health.resize(count, "unknown".to_string());
             let Some(told) = side.told_health.get_mut(egress) else { continue };

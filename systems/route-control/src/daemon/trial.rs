@@ -53,7 +53,7 @@ impl RouteControl {
         now: Time,
         sample: &sidestep_linux::bpf::passive::PassiveSample,
     ) -> Result<(), AgentError> {
-        let suspicion = self.trials.suspicions.entry((family, egress)).or_default();
+        let suspicion = self.passing.trials.suspicions.entry((family, egress)).or_default();
         let acquitted = suspicion.take(now, sample);
         let wanted = suspicion.wants_trial(now);
         if acquitted {
@@ -61,9 +61,11 @@ impl RouteControl {
         }
         // One that is dead anyway needs no trial.
         let Some(since) = wanted.filter(|_| self.health(family, egress) != Some(Health::Dead)) else { return Ok(()) };
-        let (Some(other), Some(passive)) = (self.comparison(family, egress), &self.passive) else { return Ok(()) };
+        let (Some(other), Some(passive)) = (self.comparison(family, egress), &self.passing.passive) else {
+            return Ok(());
+        };
         let silent = passive.silent(family, egress, since)?;
-        let Some(suspicion) = self.trials.suspicions.get_mut(&(family, egress)) else { return Ok(()) };
+        let Some(suspicion) = self.passing.trials.suspicions.get_mut(&(family, egress)) else { return Ok(()) };
         let witnesses = suspicion.witnesses(silent);
         if witnesses.is_empty() {
             return Ok(());
@@ -81,7 +83,7 @@ impl RouteControl {
                 && self.why_unusable(*egress, family).is_none()
                 && matches!(health, Some(Health::Fine | Health::Impaired | Health::Unknown))
         };
-        (0..self.links.len()).find(works)
+        (0..self.egresses.len()).find(works)
     }
 
     fn hold(&mut self, family: Family, (accused, other): (usize, usize), witnesses: &[SocketAddr]) {
@@ -89,7 +91,7 @@ impl RouteControl {
         // The sockets are made here: another thread may be in another network namespace.
         let asked: Vec<_> = witnesses.iter().map(|far| (*far, marks.map(|mark| socket(*far, mark).ok()))).collect();
         tracing::debug!(egress = self.name(accused), other = self.name(other), ?witnesses, "a trial of an egress");
-        self.trials.running.spawn(async move {
+        self.passing.trials.running.spawn(async move {
             let each = asked.into_iter().map(|(far, [by_accused, by_other])| async move {
                 let (by_accused, by_other) = tokio::join!(answers(by_accused, far), answers(by_other, far));
                 Finding { far, by_accused, by_other }
@@ -103,7 +105,7 @@ impl RouteControl {
         // A trial does not panic, and nobody cancels it but whoever forgets them all.
         let Ok(Outcome { family, accused, other, findings }) = outcome else { return };
         let now = monotonic_now();
-        let Some(suspicion) = self.trials.suspicions.get_mut(&(family, accused)) else { return };
+        let Some(suspicion) = self.passing.trials.suspicions.get_mut(&(family, accused)) else { return };
         let Some(forwards) = suspicion.judge(now, &findings) else { return };
         let of = |found: fn(&Finding) -> bool| findings.iter().filter(|one| found(one)).count();
         let evidence = format!(

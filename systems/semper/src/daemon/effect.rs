@@ -14,7 +14,7 @@ use sidestep_linux::{
     netlink::{LOCAL, Netlink, RoutingRule},
 };
 
-use super::Edge;
+use super::{Edge, path_routing::Numbers};
 
 impl Edge {
     /// Asks the kernel whether marked packets leave by their paths.
@@ -24,12 +24,10 @@ impl Edge {
         }
         let view = View {
             netlink: &self.netlink,
-            mask: self.loaded.mark_mask,
-            table_base: self.options.table_base,
-            priority: self.options.priority,
-            paths: Some((self.path_names(), &self.slots)),
+            numbers: self.routing.numbers,
+            paths: Some((self.path_names(), self.routing.slots())),
         };
-        self.effects.look(&self.netlink, async |checker: &Checker<'_>| view.watched(checker).await, OPTION).await
+        self.others.effects.look(&self.netlink, async |checker: &Checker<'_>| view.watched(checker).await, OPTION).await
     }
 
     /// Reads which rules of others restore marks that the balancer or probes have set.
@@ -37,7 +35,7 @@ impl Edge {
         let consequence = "a flow goes on along its former path when that is dead";
         let probes = self.options.config.probing().is_some();
         let hooks: &[Hook] = if probes { &[Hook::Prerouting, Hook::Rerouted] } else { &[Hook::Prerouting] };
-        self.firewall.read(&mut MarkUses::default(), self.loaded.mark_mask, hooks, consequence);
+        self.others.firewall.read(&mut MarkUses::default(), self.routing.numbers.mask, hooks, consequence);
     }
 
     fn path_names(&self) -> PathNames {
@@ -58,21 +56,20 @@ type PathNames = BTreeMap<(IpNet, u32), String>;
 
 struct View<'a> {
     netlink: &'a Netlink,
-    mask: u32,
-    table_base: u32,
-    priority: u32,
+    numbers: Numbers,
     /// The names of paths, and their slots; `None` where one route has all of them.
     paths: Option<(PathNames, &'a Slots)>,
 }
 
 impl View<'_> {
     async fn watched(&self, checker: &Checker<'_>) -> Result<Vec<Watched>, AgentError> {
-        let (tables, policy) = (tables(self.table_base), checker.policy());
+        let (tables, policy) = (tables(self.numbers.table_base), checker.policy());
         let routes = self.netlink.own_routes_found().await?;
         let routes: Vec<_> = routes.into_iter().filter(|route| tables.contains(&route.table)).collect();
         let addresses = self.netlink.addresses().await?;
-        let of_ours =
-            |rule: &RoutingRule| rule.priority == self.priority && rule.mark.1 == self.mask && rule.input.is_some();
+        let of_ours = |rule: &RoutingRule| {
+            rule.priority == self.numbers.priority && rule.mark.1 == self.numbers.mask && rule.input.is_some()
+        };
         let mut watched = Vec::new();
         for led in led(&policy.rules, &routes, of_ours) {
             let destination = led.route.destination;
@@ -96,7 +93,7 @@ impl View<'_> {
     /// What packets to a destination by one of our tables are called.
     fn what(&self, destination: IpNet, table: u32) -> Option<String> {
         let Some((names, slots)) = &self.paths else { return Some(format!("the site to {destination}")) };
-        let is_its = |slot: &u32| self.table_base + slot == table;
+        let is_its = |slot: &u32| self.numbers.table_base + slot == table;
         let (id, _) = slots.get(&destination)?.iter().find(|(_, slot)| is_its(slot))?;
         Some(path_of(names.get(&(destination, *id))?, destination))
     }
@@ -108,5 +105,6 @@ pub(super) async fn offloaded(
     checker: &Checker<'_>,
     (table_base, priority): (u32, u32),
 ) -> Result<Vec<Watched>, AgentError> {
-    View { netlink, mask: 0, table_base, priority, paths: None }.watched(checker).await
+    let numbers = Numbers { table_base, priority, mask: 0 };
+    View { netlink, numbers, paths: None }.watched(checker).await
 }

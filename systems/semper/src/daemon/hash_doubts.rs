@@ -11,8 +11,9 @@ use std::{
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use sidestep_linux::bpf::balance::Balancer;
 
-use super::Edge;
+use super::{EdgeConfig, probes::Sites};
 
 /// What is doubtful about the hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,14 +49,14 @@ const EXPECTED: f64 = 20.0;
 
 /// The flows of a while in which no path came or died.
 #[derive(Debug)]
-pub(super) struct Window {
+struct Window {
     began: Instant,
     /// The live paths of each destination.
     live: BTreeMap<IpNet, Vec<(String, u32)>>,
 }
 
 impl Window {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Window { began: Instant::now(), live: BTreeMap::new() }
     }
 }
@@ -77,22 +78,44 @@ impl HashDoubt {
     }
 }
 
-impl Edge {
+/// How flows are spread lately, and what is doubtful about it.
+#[derive(Debug)]
+pub(super) struct Spread {
+    window: Window,
+    doubts: Vec<HashDoubt>,
+}
+
+impl Spread {
+    /// Nothing was seen yet.
+    pub(super) fn new() -> Self {
+        Spread { window: Window::new(), doubts: Vec::new() }
+    }
+
+    /// What is doubtful now.
+    pub(super) fn doubts(&self) -> &[HashDoubt] {
+        &self.doubts
+    }
+
     /// Looks how flows are spread, and says what is doubtful about it when that changes.
-    pub(super) fn doubt_hash(&mut self) -> Result<(), AgentError> {
-        let shares = self.shares();
+    pub(super) fn doubt(
+        &mut self,
+        balancer: &mut Balancer,
+        config: &EdgeConfig,
+        sites: &Sites,
+    ) -> Result<(), AgentError> {
+        let shares = shares_of(config, sites);
         let live: BTreeMap<_, Vec<_>> = shares
             .iter()
             .map(|(prefix, shares)| (*prefix, shares.iter().map(|share| (share.name.clone(), share.slot)).collect()))
             .collect();
         if self.window.live != live || self.window.began.elapsed() >= WINDOW {
             self.window = Window { began: Instant::now(), live };
-            self.balancer.forget_seen()?;
+            balancer.forget_seen()?;
             return Ok(());
         }
-        let seen = self.balancer.seen()?;
+        let seen = balancer.seen()?;
         let mut doubts = doubts_of(&shares, &seen);
-        doubts.extend(HashDoubt::of_seed(self.knobs().seed));
+        doubts.extend(HashDoubt::of_seed(config.edge.seed));
         for doubt in doubts.iter().filter(|doubt| !self.doubts.iter().any(|said| said.is_like(doubt))) {
             tracing::warn!("{doubt}");
         }
@@ -104,26 +127,26 @@ impl Edge {
         self.doubts = doubts;
         Ok(())
     }
+}
 
-    /// The live paths of each destination that can be judged: flows are noted by slot, so it shares its slots with none, or with
-    /// destinations that have the same live ones.
-    fn shares(&self) -> BTreeMap<IpNet, Vec<Share>> {
-        let mut shares = BTreeMap::new();
-        for set in &self.options.config.destinations {
-            let Some(site) = self.sites.get(&set.prefix).and_then(Option::as_ref) else { continue };
-            let weights = self.options.config.balanced(set).into_iter().map(|one| one.weight);
-            let paths = set.paths.iter().zip(weights).zip(&site.slots).enumerate();
-            let live = paths.filter(|(position, (_, slot))| site.live >> position & 1 == 1 && **slot > 0);
-            let share = |(_, ((path, weight), slot)): (usize, ((&StaticPath, u64), &u8))| Share {
-                name: path.name.clone().unwrap_or_default(),
-                slot: u32::from(*slot),
-                weight,
-            };
-            shares.insert(set.prefix, live.map(share).collect());
-        }
-        keep_comparable(&mut shares);
-        shares
+/// The live paths of each destination that can be judged: flows are noted by slot, so it shares its slots with none, or with
+/// destinations that have the same live ones.
+fn shares_of(config: &EdgeConfig, sites: &Sites) -> BTreeMap<IpNet, Vec<Share>> {
+    let mut shares = BTreeMap::new();
+    for set in &config.destinations {
+        let Some(site) = sites.get(&set.prefix).and_then(Option::as_ref) else { continue };
+        let weights = config.balanced(set).into_iter().map(|one| one.weight);
+        let paths = set.paths.iter().zip(weights).zip(&site.slots).enumerate();
+        let live = paths.filter(|(position, (_, slot))| site.live >> position & 1 == 1 && **slot > 0);
+        let share = |(_, ((path, weight), slot)): (usize, ((&StaticPath, u64), &u8))| Share {
+            name: path.name.clone().unwrap_or_default(),
+            slot: u32::from(*slot),
+            weight,
+        };
+        shares.insert(set.prefix, live.map(share).collect());
     }
+    keep_comparable(&mut shares);
+    shares
 }
 
 /// Leaves out destinations that share a slot with one whose live slots are others.

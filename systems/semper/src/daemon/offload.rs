@@ -13,7 +13,7 @@ use std::{
 };
 
 use sidestep_hostd::{
-    AgentError, Daemon, End, Handled, Page,
+    AgentError, Daemon, End, Handled, Page, Tenure,
     effect::{Effects, OPTION, note},
     inputs::{Input, Inputs},
     paths::{self, Exceptions, Interfaces, PathRoute, Underlay},
@@ -54,8 +54,7 @@ pub(super) struct Offload {
     /// Whether packets leave by the paths that the kernel has drawn for them.
     effects: Effects,
     mended: u64,
-    inherited: bool,
-    at_work: bool,
+    tenure: Tenure,
 }
 
 impl Offload {
@@ -83,8 +82,7 @@ impl Offload {
             underlay: Underlay::default(),
             effects: Effects::default(),
             mended: 0,
-            inherited,
-            at_work: false,
+            tenure: Tenure::new(inherited),
             options,
         };
         offload.set_hash()?;
@@ -226,7 +224,7 @@ impl Daemon for Offload {
         self.netlink.renew()?;
         let wanted = self.wanted().await?;
         if self.options.dry_run {
-            self.at_work = true;
+            self.tenure.begin();
             return Ok(());
         }
         self.routing.install_routes(&self.netlink, &wanted).await.map_err(|refusal| refusal.error)?;
@@ -237,7 +235,7 @@ impl Daemon for Offload {
         self.routing.install_rules(&self.netlink, rules.iter().cloned()).await?;
         self.routing.prune(&self.netlink, |rule| rules.contains(rule), |key| wanted.contains_key(key)).await?;
         self.rehash().await?;
-        self.at_work = true;
+        self.tenure.begin();
         note(self.check_effect().await);
         Ok(())
     }
@@ -269,7 +267,7 @@ impl Daemon for Offload {
     }
 
     async fn stop(mut self, end: End) -> Result<(), AgentError> {
-        if sidestep_hostd::should_keep_state(end, self.at_work, self.inherited, self.options.keep) {
+        if self.tenure.should_keep_state(end, self.options.keep) {
             return Ok(());
         }
         let removed = kernel::remove_all(&self.netlink, self.options.table_base, self.options.priority).await;
@@ -333,7 +331,8 @@ impl Offload {
             self.balancer.attach(&self.netlink, interface, Side::Rehash).await?;
             self.attached.insert(name.clone(), index);
         }
-        let is_left = |name: &String| !self.at_work || self.attached.contains_key(name) && !inside.contains(name);
+        let is_left =
+            |name: &String| !self.tenure.is_at_work() || self.attached.contains_key(name) && !inside.contains(name);
         // What an earlier daemon left elsewhere, or a balancer that chose itself, and what an earlier configuration named.
         for interface in interfaces.iter().filter(|interface| is_left(&interface.name)) {
             let keep = |side| side == Side::Rehash && inside.contains(&interface.name);

@@ -69,7 +69,7 @@ pub(super) async fn warn_of_mtu(edge: &Edge) -> Result<(), AgentError> {
             // The list has the packet's own destination besides.
             (None, path_id) => (path_id, srv6::srh_len(2)),
         };
-        let hop = first.and_then(|first| edge.underlay.hops.get(&first));
+        let hop = first.and_then(|first| edge.routing.underlay.hops.get(&first));
         let Some(room) = hop.and_then(|hop| mtu(&|one| one.index == hop.interface)) else { continue };
         let needed = site + header;
         if room < needed {

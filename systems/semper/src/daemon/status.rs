@@ -287,18 +287,18 @@ pub fn edge_status() -> Result<Option<EdgeStatus>, AgentError> {
 impl Edge {
     /// The state now.
     pub(super) fn current_status(&self) -> Result<EdgeStatus, AgentError> {
-        let counts = self.balancer.counts()?;
+        let counts = self.program.balancer.counts()?;
         let failed = |error: String| LinuxError::io("reading the status", io::Error::other(error));
         let mut status = EdgeStatus::of_config(&self.options.config).map_err(failed)?;
         for destination in &mut status.destinations {
             let prefix = destination.prefix;
-            let site = self.sites.get(&prefix).and_then(Option::as_ref);
+            let site = self.destinations.written().get(&prefix).and_then(Option::as_ref);
             let silent = self.probes.as_ref().map_or(0, |probes| probes.dead(&prefix));
             destination.answers = self.probes.as_ref().and_then(|probes| probes.is_answered(&prefix));
             for (position, path) in destination.paths.iter_mut().enumerate() {
                 path.slot = site.and_then(|site| site.slots.get(position).copied()).unwrap_or(0);
                 path.live = site.is_some_and(|site| site.live >> position & 1 != 0);
-                let here = self.dead.get(&(prefix, path.name.clone())).cloned();
+                let here = self.destinations.why_dead(prefix, &path.name);
                 let by_probes = || (silent >> position & 1 != 0).then(|| "its probes are not answered".into());
                 let there = || (!path.live).then(|| "it is dead at the other edge".into());
                 path.why = here.or_else(by_probes).or_else(there);
@@ -306,7 +306,7 @@ impl Edge {
                     self.probes.as_ref().and_then(|probes| probes.of(&prefix, position)).map(EdgeProbes::from);
             }
         }
-        let missing = self.missing_inside();
+        let missing = self.program.missing(&self.knobs().inside);
         for (name, is_on) in &mut status.inside {
             *is_on = !missing.contains(&name.as_str());
         }
@@ -319,22 +319,22 @@ impl Edge {
             ("table_full", counts.table_full),
         ];
         status.packets = packets.map(|(what, count)| (what.to_string(), count)).into();
-        let (used, seen) = (self.balancer.uses()?.into_iter(), self.balancer.seen()?);
+        let (used, seen) = (self.program.balancer.uses()?.into_iter(), self.program.balancer.seen()?);
         let used = used.map(|(slot, of)| {
             let flows = seen.get(&slot).copied().unwrap_or_default();
             (slot, SlotUsed { packets: of.packets, bytes: of.bytes, flows })
         });
         status.slots = used.collect();
         status.seed_origin = self.seed_origin;
-        status.doubts = self.doubts.clone();
+        status.doubts = self.spread.doubts().to_vec();
         status.dry_run = self.options.dry_run;
         status.reflected = self.probes.as_ref().map(Probes::reflected);
-        status.mended = self.mended;
-        status.overridden = self.effects.found().cloned().collect();
-        status.restored = self.firewall.found().to_vec();
+        status.mended = self.others.mended();
+        status.overridden = self.others.effects.found().cloned().collect();
+        status.restored = self.others.firewall.found().to_vec();
         let message = self.message();
         status.peer = self.peer.as_ref().map(|peer| peer.agreement(&message));
-        status.flows = self.loaded.flows.map(|_| self.balancer.flows()).transpose()?;
+        status.flows = self.program.flows()?;
         Ok(status)
     }
 }

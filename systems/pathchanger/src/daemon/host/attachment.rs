@@ -1,6 +1,5 @@
 //! Keeps the program attached to its control group: that may be removed and made anew, and others may detach what they find.
 
-use sidestep_hostd::AgentError;
 use std::{
     fs,
     os::unix::fs::MetadataExt,
@@ -8,9 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sidestep_linux::{LinuxError, bpf::attached::others};
-
-use super::{Host, summary::Summary};
+use sidestep_hostd::{AgentError, End, Shutdown};
+use sidestep_linux::{
+    LinuxError,
+    bpf::{attached::others, host::HostProgram},
+};
 
 /// How often to try again where others refuse: to find out who they are takes a search through all processes.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -44,16 +45,85 @@ pub(super) struct Attachment {
     /// When to try again, and what the operator was told last.
     next: Option<Instant>,
     told: Option<String>,
+    /// Whether the program did not act on the control group when last looked at.
+    detached: bool,
+    /// Whether an earlier daemon left something, on which connections depend.
+    inherited: bool,
+    /// Whether paths are in place and the program is attached, so that connections depend on what the daemon installed.
+    at_work: bool,
 }
 
 impl Attachment {
+    /// Whether an earlier daemon left something, on which connections depend.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.inherited
+    }
+
+    /// Takes note that an earlier daemon left something, if it did.
+    pub(super) fn inherit(&mut self, left: bool) {
+        self.inherited |= left;
+    }
+
+    /// Whether paths are in place and the program is attached.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.at_work
+    }
+
+    /// Whether the program acts on the control group, as far as known.
+    pub(super) fn is_attached(&self) -> bool {
+        !self.detached
+    }
+
+    /// Attaches the program for the first time, when paths are in place.
+    pub(super) fn begin(&mut self, program: &mut HostProgram, cgroup: &Path) -> Result<(), AgentError> {
+        self.note_group(cgroup);
+        // Once ours are there, the kernel says nothing of it.
+        if let Some(replaced) = others(cgroup).replacement() {
+            tracing::warn!("{replaced}");
+        }
+        match program.attach(cgroup) {
+            // What was taken over goes on without new connections, until the control group is there.
+            Err(error) if self.inherited => {
+                tracing::warn!(%error, "new connections are left alone until it is there");
+                self.detached = true;
+            }
+            attached => attached?,
+        }
+        self.at_work = true;
+        Ok(())
+    }
+
+    /// Attaches the program again where its control group was removed and made anew, or where others have detached it.
+    pub(super) fn renew(&mut self, program: &mut HostProgram, cgroup: &Path) {
+        if program.is_attached(cgroup) {
+            self.detached = false;
+            return;
+        }
+        let Some(lost) = self.tries(Instant::now(), cgroup) else { return };
+        match program.attach(cgroup) {
+            Ok(()) => self.mended(lost, cgroup),
+            Err(error) => self.refused(&error, cgroup),
+        }
+        self.detached = true;
+    }
+
+    /// Whether a daemon that ends leaves what connections depend on; `keep` is what it was started with.
+    pub(super) fn keeps(&self, end: End, keep: bool) -> bool {
+        match end {
+            End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
+            // Whoever ends a daemon that is not at work yet does not mean what an earlier one left.
+            End::Shutdown(Shutdown::CleanUp) if !self.at_work => self.inherited,
+            End::Shutdown(Shutdown::CleanUp) | End::Finished => keep,
+        }
+    }
+
     /// Takes note of the group that the program is attached to.
-    pub(super) fn note_group(&mut self, cgroup: &Path) {
+    fn note_group(&mut self, cgroup: &Path) {
         self.group = number(cgroup);
     }
 
     /// Whether it is time to attach the program, and why it is not attached.
-    pub(super) fn tries(&self, now: Instant, cgroup: &Path) -> Option<Lost> {
+    fn tries(&self, now: Instant, cgroup: &Path) -> Option<Lost> {
         // A group that was made anew owes nothing to what was refused before.
         let same = self.group.is_some() && self.group == number(cgroup);
         if same && self.next.is_some_and(|next| now < next) {
@@ -63,7 +133,7 @@ impl Attachment {
     }
 
     /// Takes note that the program is attached again.
-    pub(super) fn mended(&mut self, lost: Lost, cgroup: &Path) {
+    fn mended(&mut self, lost: Lost, cgroup: &Path) {
         self.note_group(cgroup);
         (self.next, self.told, self.gone) = (None, None, false);
         let cgroup = cgroup.display();
@@ -85,7 +155,7 @@ impl Attachment {
     }
 
     /// Takes note that the program cannot be attached; the operator is told each reason once.
-    pub(super) fn refused(&mut self, error: &LinuxError, cgroup: &Path) {
+    fn refused(&mut self, error: &LinuxError, cgroup: &Path) {
         self.gone = number(cgroup).is_none();
         self.next = Some(Instant::now() + AGAIN);
         let error = error.to_string();
@@ -100,59 +170,13 @@ impl Attachment {
         self.counts
     }
 
-    /// What the status line says while the program is not attached.
+    /// What the status line says while the program is not attached; empty if it is.
     pub(super) fn status(&self) -> &'static str {
         match self.gone {
+            _ if !self.detached => "",
             true => "; the control group is gone",
             false => "; the program is not attached to its control group",
         }
-    }
-}
-
-impl Host {
-    /// Takes note of the control group, before the program is attached to it for the first time.
-    fn note_group(&mut self) {
-        let cgroup = &self.options.cgroup;
-        self.attachment.note_group(cgroup);
-        // Once ours are there, the kernel says nothing of it.
-        if let Some(replaced) = others(cgroup).replacement() {
-            tracing::warn!("{replaced}");
-        }
-    }
-
-    /// Attaches the program for the first time, when paths are in place.
-    pub(super) fn begin_work(&mut self) -> Result<(), AgentError> {
-        // From the attachment on nothing may fail: what is at work is not removed.
-        let counters = self.program.counters()?;
-        self.note_group();
-        match self.program.attach(&self.options.cgroup) {
-            // What was taken over goes on without new connections, until the control group is there.
-            Err(error) if self.inherited => {
-                tracing::warn!(%error, "new connections are left alone until it is there");
-                self.detached = true;
-            }
-            attached => attached?,
-        }
-        self.program.keep_state();
-        self.tell_what_resets_lack();
-        self.at_work = true;
-        self.summary = Summary::new(counters);
-        Ok(())
-    }
-
-    /// Attaches the program again where its control group was removed and made anew, or where others have detached it.
-    pub(super) fn stay_attached(&mut self) {
-        let cgroup = &self.options.cgroup;
-        if self.program.is_attached(cgroup) {
-            self.detached = false;
-            return;
-        }
-        let Some(lost) = self.attachment.tries(Instant::now(), cgroup) else { return };
-        match self.program.attach(cgroup) {
-            Ok(()) => self.attachment.mended(lost, cgroup),
-            Err(error) => self.attachment.refused(&error, cgroup),
-        }
-        self.detached = true;
     }
 }
 

@@ -14,7 +14,7 @@ use sidestep_linux::{
     netlink::{Family, LOCAL, Netlink, RoutingRule},
 };
 
-use super::{Host, ownership::stakes_at_work};
+use super::ownership::{Ground, stakes_at_work};
 
 const TCP: u8 = 6;
 /// Most paths whose sources are asked about one by one.
@@ -59,30 +59,18 @@ fn takes(program: &HostProgram, id: u32, destination: IpNet, source: IpAddr) -> 
     program.takes_from(destination, id, source).unwrap_or(false)
 }
 
-impl Host {
-    /// Asks the kernel whether marked packets leave by their paths. While they do not, nothing is learnt.
-    pub(super) async fn check_effect(&mut self) -> Result<(), AgentError> {
-        if self.options.dry_run {
-            return Ok(());
-        }
-        let was_whole = self.effects.is_any_whole();
-        let names: Names = self
-            .sets
-            .iter()
-            .flat_map(|set| set.paths.iter().map(|path| ((set.destination, path.id), path.name.clone())))
-            .collect();
-        let (mark, table_base) = (self.mark, self.options.table_base);
-        let view = View { mark, table_base, paths: Some((&self.slots, &names)) };
-        let (netlink, program) = (&self.netlink, &self.program);
-        let all = async |checker: &Checker<'_>| {
-            view.watched(netlink, checker, |id, to, from| takes(program, id, to, from)).await
-        };
-        self.effects.look(netlink, all, OPTION).await?;
-        if self.effects.is_any_whole() != was_whole {
-            self.program.configure(&self.program_config()?)?;
-        }
-        Ok(())
-    }
+/// Asks the kernel whether marked packets leave by their paths, which have these slots and names.
+pub(super) async fn look(
+    effects: &mut Effects,
+    netlink: &Netlink,
+    program: &HostProgram,
+    ground: &Ground,
+    paths: (&Slots, &Names),
+) -> Result<(), AgentError> {
+    let view = View { mark: ground.mark, table_base: ground.table_base, paths: Some(paths) };
+    let all =
+        async |checker: &Checker<'_>| view.watched(netlink, checker, |id, to, from| takes(program, id, to, from)).await;
+    effects.look(netlink, all, OPTION).await
 }
 
 impl View<'_> {

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use sidestep_linux::{bpf::host::Learnt, monotonic_now};
 use sidestep_net::{Span, Time};
 
-use super::Host;
+use super::paths_in_place::PathsInPlace;
 
 /// The paths that failed, as they were at the last looks.
 #[derive(Debug, Default)]
@@ -80,15 +80,11 @@ impl Liveness {
         }
         changes
     }
-}
 
-impl Host {
     /// Tells the log which paths have died, and which work again.
-    pub(super) fn note_liveness(&mut self, learnt: &[Learnt]) {
-        for ((destination, id), change) in self.liveness.look(learnt, monotonic_now()) {
-            let set = self.sets.iter().find(|set| set.destination == destination);
-            let path = set.and_then(|set| set.paths.iter().find(|path| path.id == id));
-            let name = path.map_or_else(|| format!("{id:08x}"), |path| path.name.clone());
+    pub(super) fn note(&mut self, learnt: &[Learnt], paths: &PathsInPlace) {
+        for ((destination, id), change) in self.look(learnt, monotonic_now()) {
+            let name = paths.path(destination, id).map_or_else(|| format!("{id:08x}"), |path| path.name.clone());
             let seconds = |span: Span| format!("{:.1} s", span.as_secs_f64());
             match change {
                 Change::Died(span) => tracing::warn!(

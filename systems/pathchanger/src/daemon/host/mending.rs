@@ -6,12 +6,8 @@
 //! takes longer, unless the machine is very busy, and of a path's delay one round trip is measured wrongly at most. That is
 //! why the program goes on deciding meanwhile. Where it happens again and again, it learns nothing (`drift`).
 
-use sidestep_hostd::{AgentError, effect::note, paths::MarkBits, routing::Drift};
-use std::time::Instant;
-
-use sidestep_linux::netlink::{Family, LOCAL, MarkRule, RouteRule};
-
-use super::Host;
+use super::{Host, effect::look};
+use sidestep_hostd::{AgentError, effect::note};
 
 /// How many rules and routes were put back since the daemon began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,46 +21,41 @@ impl Host {
     /// begins with another hop than before.
     pub(super) async fn compare(&mut self) -> Result<bool, AgentError> {
         self.watch_marks().await?;
-        let drift = if self.options.dry_run { Drift::default() } else { self.routing.compare(&self.netlink).await? };
-        drift.log();
-        self.reroutes |= drift.is_any();
+        let drift = self.routing.compare(&self.netlink).await?;
         if drift.lost() > 0 {
-            self.mended.rules += drift.rules as u32;
-            self.mended.routes += drift.routes as u32;
-            self.program.configure(&self.program_config()?)?;
+            self.others.count(&drift);
+            self.configure()?;
             self.note_drift(true)?;
         }
-        let differs = drift.is_any() || self.underlay.has_changed(&self.netlink).await?;
+        let differs = drift.is_any() || self.routing.is_elsewhere(&self.netlink).await?;
         if !differs {
             note(self.check_effect().await);
         }
         Ok(differs)
     }
 
-    /// Notes whether rules or routes were lost: if that happens again and again, connections learn nothing together.
+    /// Warns of what others do with marks since. Connections depend on the agent by now, so it goes on.
+    pub(super) async fn watch_marks(&mut self) -> Result<(), AgentError> {
+        let neighbours = &mut self.others.neighbours;
+        neighbours.watch(&self.netlink, self.routing.ground.mark).await?;
+        self.replies.keep_sources(neighbours.masqueraded());
+        Ok(())
+    }
+
+    /// Has the program learn nothing while rules or routes are lost again and again.
     pub(super) fn note_drift(&mut self, lost: bool) -> Result<(), AgentError> {
-        if !self.drift.note(Instant::now(), lost) {
+        if self.others.note_drift(lost) { self.configure() } else { Ok(()) }
+    }
+
+    /// Asks the kernel whether marked packets leave by their paths. While they do not, nothing is learnt.
+    pub(super) async fn check_effect(&mut self) -> Result<(), AgentError> {
+        if self.options.dry_run {
             return Ok(());
         }
-        match self.drift.persists() {
-            true => tracing::warn!(
-                "somebody removes rules or routes of ours again and again: they are put back, and connections are moved, but \
-                 nothing is learnt of paths until that has stopped"
-            ),
-            false => tracing::info!("rules and routes stay in place again: what is seen of paths is learnt"),
-        }
-        Ok(self.program.configure(&self.program_config()?)?)
-    }
-
-    /// The rule for the mark slot of this number.
-    pub(super) fn rule(&self, family: Family, slot: u32) -> RouteRule {
-        let MarkBits { mask, shift } = self.mark;
-        let table = self.options.table_base + slot;
-        MarkRule { family, mark: slot << shift, mask, table, priority: self.options.priority }.for_input(LOCAL)
-    }
-
-    /// The rules for all mark slots.
-    pub(super) fn rules_of(&self, family: Family) -> impl Iterator<Item = RouteRule> {
-        (1..=self.mark.slots()).map(move |slot| self.rule(family, slot))
+        let was_whole = self.others.effects.is_any_whole();
+        let (ground, slots) = (&self.routing.ground, self.map.slots());
+        let (netlink, program) = (&self.netlink, &self.program);
+        look(&mut self.others.effects, netlink, program, ground, (slots, &self.paths.names())).await?;
+        if self.others.effects.is_any_whole() != was_whole { self.configure() } else { Ok(()) }
     }
 }

@@ -1,12 +1,10 @@
 //! What other programs of the host do with marks, and whether they masquerade: looked at when the agent starts, and again while it works.
 
-use sidestep_hostd::{AgentError, firewall::Firewall, firewall::RestoredMarks};
+use sidestep_hostd::{AgentError, firewall::Firewall, firewall::RestoredMarks, paths::MarkBits};
 use sidestep_linux::{
     marks::{Collision, Hook, MarkUses},
-    netlink::Family,
+    netlink::{Family, Netlink},
 };
-
-use super::Host;
 
 /// What others do with marks, as it was last read.
 #[derive(Debug, Default)]
@@ -38,43 +36,31 @@ impl Neighbours {
         self.uses.masqueraded()
     }
 
-    /// Which mask would be better than `mask`.
-    fn advice(&self, mask: u32) -> String {
-        match self.uses.free_mask().filter(|free| *free != mask) {
-            Some(free) => format!("set `mark_mask = {free:#x}` in [pathchanger], which nothing seen here uses"),
-            None => "set `mark_mask` in [pathchanger] to bits that nothing uses".into(),
-        }
-    }
-}
-
-impl Host {
-    /// Says whose marks ours meet; an error if somebody's rule of routing does, unless connections depend on us already.
-    pub(super) async fn check_marks(&mut self) -> Result<(), AgentError> {
-        let (mask, new) = (self.mark.mask, self.look_at_marks().await?);
+    /// Says whose marks ours meet; an error if somebody's rule of routing does, unless that is `tolerated`.
+    pub(super) async fn check(&mut self, netlink: &Netlink, mark: MarkBits, tolerated: bool) -> Result<(), AgentError> {
+        let (mask, new) = (mark.mask, self.look(netlink, mark).await?);
         if let Some(first) = new.iter().find(|collision| collision.misroutes)
-            && !self.inherited
-            && !self.options.dry_run
+            && !tolerated
         {
-            let advice = self.neighbours.advice(mask);
+            let advice = self.advice(mask);
             return Err(AgentError::MarkCollision { mask, with: first.with.clone(), advice });
         }
-        self.warn_of_collisions(&new);
+        self.warn(mask, &new);
         Ok(())
     }
 
-    /// Warns of rules that have appeared since, and meet our marks. Connections depend on the agent by now, so it goes on.
-    pub(super) async fn watch_marks(&mut self) -> Result<(), AgentError> {
-        let new = self.look_at_marks().await?;
-        self.warn_of_collisions(&new);
-        self.keep_sources(self.neighbours.masqueraded());
+    /// Warns of rules that have appeared since, and meet our marks.
+    pub(super) async fn watch(&mut self, netlink: &Netlink, mark: MarkBits) -> Result<(), AgentError> {
+        let new = self.look(netlink, mark).await?;
+        self.warn(mark.mask, &new);
         Ok(())
     }
 
-    fn warn_of_collisions(&self, collisions: &[Collision]) {
+    fn warn(&self, mask: u32, collisions: &[Collision]) {
         if collisions.is_empty() {
             return;
         }
-        let (mask, advice) = (self.mark.mask, self.neighbours.advice(self.mark.mask));
+        let advice = self.advice(mask);
         for collision in collisions {
             let wrongly = if collision.misroutes { ", so connections may be routed wrongly" } else { "" };
             tracing::warn!("mark_mask {mask:#x} meets {}{wrongly}: {advice}", collision.with);
@@ -82,16 +68,24 @@ impl Host {
     }
 
     /// Reads what others do with marks; returns which of it meets ours and did not before.
-    async fn look_at_marks(&mut self) -> Result<Vec<Collision>, AgentError> {
-        let mask = self.mark.mask;
-        let Neighbours { uses, met, firewall } = &mut self.neighbours;
-        uses.read_rules(&self.netlink).await?;
+    async fn look(&mut self, netlink: &Netlink, mark: MarkBits) -> Result<Vec<Collision>, AgentError> {
+        let mask = mark.mask;
+        let Neighbours { uses, met, firewall } = self;
+        uses.read_rules(netlink).await?;
         if firewall.is_due() {
             firewall.read(uses, mask, &[Hook::Rerouted], "a connection that is moved goes on along its former path");
         }
-        let now = uses.collisions(mask, self.mark.slots());
+        let now = uses.collisions(mask, mark.slots());
         let new = now.iter().filter(|collision| !met.contains(collision)).cloned().collect();
         *met = now;
         Ok(new)
+    }
+
+    /// Which mask would be better than `mask`.
+    fn advice(&self, mask: u32) -> String {
+        match self.uses.free_mask().filter(|free| *free != mask) {
+            Some(free) => format!("set `mark_mask = {free:#x}` in [pathchanger], which nothing seen here uses"),
+            None => "set `mark_mask` in [pathchanger] to bits that nothing uses".into(),
+        }
     }
 }

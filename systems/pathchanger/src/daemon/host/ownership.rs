@@ -1,11 +1,12 @@
 //! Who owns which routing tables, bits of the mark and state: two agents must never work on the same.
 
-use sidestep_hostd::{AgentError, paths::tables};
+use sidestep_hostd::{AgentError, paths::MarkBits, paths::tables};
 use std::{ops::RangeInclusive, time::Duration};
 
 use sidestep_linux::{
     bpf::host::Pins,
     claim::{Claim, Claimant},
+    netlink::{Family, LOCAL, MarkRule, RouteRule},
     netns::NetNsId,
 };
 
@@ -16,6 +17,49 @@ const PREFIX: &str = "sidestep/agent/";
 /// How often, and how long apart, an agent looks whether one before it has ended.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Where in the kernel an agent works: its rules, its tables and its bits of the mark.
+pub(super) struct Ground {
+    /// Where its rules and routes are.
+    pub(super) netns: NetNsId,
+    pub(super) mark: MarkBits,
+    /// The path of slot k is in table `table_base + k`.
+    pub(super) table_base: u32,
+    /// Priority of the rules.
+    pub(super) priority: u32,
+    /// As long as this lives, no other agent of the namespace uses our tables and bits of the mark.
+    claim: Option<Claim>,
+}
+
+impl Ground {
+    /// The ground of these options in the calling thread's network namespace, which `claim` keeps.
+    pub(super) fn new(options: &HostOptions, claim: Option<Claim>) -> Result<Self, AgentError> {
+        Ok(Ground {
+            netns: NetNsId::current()?,
+            mark: MarkBits::new(options.config.agent.mark_mask),
+            table_base: options.table_base,
+            priority: options.priority,
+            claim,
+        })
+    }
+
+    /// Forgets those who have asked whether the ground is taken.
+    pub(super) fn forget_askers(&self) {
+        self.claim.iter().for_each(Claim::forget_askers);
+    }
+
+    /// The rule for the mark slot of this number.
+    pub(super) fn rule(&self, family: Family, slot: u32) -> RouteRule {
+        let MarkBits { mask, shift } = self.mark;
+        let table = self.table_base + slot;
+        MarkRule { family, mark: slot << shift, mask, table, priority: self.priority }.for_input(LOCAL)
+    }
+
+    /// The rules for all mark slots.
+    pub(super) fn rules_of(&self, family: Family) -> impl Iterator<Item = RouteRule> {
+        (1..=self.mark.slots()).map(move |slot| self.rule(family, slot))
+    }
+}
 
 /// What marked packets of an agent are recognised by, and where they are routed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use sidestep_linux::{
     netlink::{InterfaceAddress, Netlink, block_on},
 };
 
-use super::{Host, HostConfig, interfaces, sources};
+use super::{HostConfig, interfaces, paths_in_place::PathsInPlace, sources};
 
 /// Most addresses that are looked at: a host may have thousands.
 const MOST: usize = 64;
@@ -121,16 +121,12 @@ fn usable(addresses: &[InterfaceAddress]) -> impl Iterator<Item = IpAddr> {
     addresses.iter().filter(|one| !one.deprecated).map(|one| one.address.addr()).filter(leaves).take(MOST)
 }
 
-impl Host {
+impl PathsInPlace {
     /// Warns of addresses from which connections can never move, each time that these change.
-    pub(super) async fn note_reach(&mut self) -> Result<(), AgentError> {
-        let addresses = self.netlink.addresses().await?;
-        let sets = &self.sets;
-        let name = |destination, id| {
-            let set = sets.iter().find(|set: &&DestinationPaths| set.destination == destination)?;
-            Some(set.paths.iter().find(|path| path.id == id)?.name.clone())
-        };
-        let reach = reaches_by(&self.program, &addresses, name)?;
+    pub(super) async fn note_reach(&mut self, netlink: &Netlink, program: &HostProgram) -> Result<(), AgentError> {
+        let addresses = netlink.addresses().await?;
+        let name = |destination, id| Some(self.path(destination, id)?.name.clone());
+        let reach = reaches_by(program, &addresses, name)?;
         for one in reach.iter().filter(|one| one.is_confined() && !self.reach.contains(one)) {
             tracing::warn!("{one}");
         }

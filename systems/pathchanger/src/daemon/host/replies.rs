@@ -5,15 +5,15 @@
 //! that new connections are drawn by. It is kept and taken over as rules and routes are, by its name.
 
 use ipnet::IpNet;
-use sidestep_hostd::paths::DestinationPaths;
+use sidestep_hostd::{paths::DestinationPaths, paths::MarkBits};
 use sidestep_linux::{
-    bpf::host::{HostConfig as ProgramConfig, Learnt, SlotPath, SourcesByPath},
+    bpf::host::{HostConfig as ProgramConfig, HostProgram, Learnt, SlotPath, SourcesByPath},
     netlink::Family,
     nftables::{Draw, DrawTable, Share},
 };
 use sidestep_policy::{AgentSettings, are_off, reply_weights};
 
-use super::{Host, MarkBits};
+use super::ownership::Ground;
 
 /// The agent's hold on the table.
 #[derive(Debug, Default)]
@@ -131,20 +131,22 @@ impl Replies {
             self.written = look(table).ok();
         }
     }
-}
 
-impl Host {
-    /// Draws paths of replies from `sets` from now on.
-    pub(super) fn draw_replies(&mut self, sets: &[DestinationPaths]) {
-        if self.options.dry_run {
-            return;
-        }
-        self.replies.keeps_sources = self.neighbours.masqueraded();
-        if self.replies.table.is_none() {
-            match DrawTable::open(&table_name(self.options.table_base), self.mark.mask) {
-                Ok(table) => self.replies.table = Some(table),
+    /// Draws paths of replies from `sets` from now on. What an earlier agent left stays if it `keeps_inherited`.
+    pub(super) fn draw(
+        &mut self,
+        program: &HostProgram,
+        sets: &[DestinationPaths],
+        odds: &Odds<'_>,
+        masqueraded: Vec<Family>,
+        keeps_inherited: bool,
+    ) {
+        self.keeps_sources = masqueraded;
+        if self.table.is_none() {
+            match DrawTable::open(&table_name(odds.ground.table_base), odds.ground.mark.mask) {
+                Ok(table) => self.table = Some(table),
                 Err(error) => {
-                    if !std::mem::replace(&mut self.replies.warned, true) {
+                    if !std::mem::replace(&mut self.warned, true) {
                         tracing::warn!(%error, "SYN-ACKs take the default route");
                     }
                     return;
@@ -152,48 +154,50 @@ impl Host {
             }
         }
         let inherited = |table: &mut DrawTable| table.fingerprint().is_ok_and(|there| there.is_some());
-        if self.replies.written.is_none()
-            && self.awaits_controller()
-            && self.replies.table.as_mut().is_some_and(inherited)
-        {
-            self.replies.inherited = true;
+        if self.written.is_none() && keeps_inherited && self.table.as_mut().is_some_and(inherited) {
+            self.inherited = true;
             return;
         }
-        let draws = self.draws(sets, &self.program.learnt().unwrap_or_default());
-        self.replies.write(draws);
+        self.write(odds.draws(sets, &program.learnt().unwrap_or_default()));
     }
 
     /// Has the table follow what connections have learnt, and mends it if somebody has changed it.
-    pub(super) fn update_reply_weights(&mut self, learnt: &[Learnt]) {
-        if self.replies.table.is_none() || self.replies.inherited {
+    pub(super) fn update_weights(&mut self, sets: &[DestinationPaths], odds: &Odds<'_>, learnt: &[Learnt]) {
+        if self.table.is_none() || self.inherited {
             return;
         }
-        self.replies.mend();
-        let draws = self.draws(&self.sets, learnt);
-        self.replies.reweigh(draws);
+        self.mend();
+        self.reweigh(odds.draws(sets, learnt));
     }
 
     /// Has connections of these families keep the sources that they have, as somebody masquerades.
     pub(super) fn keep_sources(&mut self, of: Vec<Family>) {
-        let replies = &mut self.replies;
-        if replies.keeps_sources == of {
+        if self.keeps_sources == of {
             return;
         }
         tracing::info!(families = ?of, "somebody masquerades connections, or no longer: those with a path keep their sources");
-        replies.keeps_sources = of;
-        if replies.written.is_some() {
-            replies.install();
+        self.keeps_sources = of;
+        if self.written.is_some() {
+            self.install();
         }
     }
+}
 
+/// What draws are made of, besides paths and what was learnt of them.
+pub(super) struct Odds<'a> {
+    pub(super) ground: &'a Ground,
+    pub(super) settings: &'a AgentSettings,
+    pub(super) sources: &'a SourcesByPath,
+}
+
+impl Odds<'_> {
     fn draws(&self, sets: &[DestinationPaths], learnt: &[Learnt]) -> Vec<Draw> {
-        let knobs = &self.options.config.agent;
         // They come in the order of destinations.
         let place = |destination: &IpNet| learnt.binary_search_by_key(destination, |one| one.destination).ok();
         let of = |destination: &IpNet| place(destination).and_then(|place| learnt.get(place));
         let draw = |set: &DestinationPaths| Draw {
             destination: set.destination,
-            shares: shares(set, of(&set.destination), knobs, self.mark, &self.sources),
+            shares: shares(set, of(&set.destination), self.settings, self.ground.mark, self.sources),
         };
         sets.iter().map(draw).collect()
     }

@@ -15,23 +15,25 @@ use std::{
 use ipnet::IpNet;
 use serde::Serialize;
 use sidestep_linux::{
-    bpf::host::{PathSources, SourcesByPath},
+    bpf::host::{HostProgram, PathSources, SourcesByPath},
     netlink::{Family, Flow, Interface, InterfaceAddress, Netlink, NextHop},
 };
 
-use super::{Host, HostConfig};
+use super::{HostConfig, paths_in_place::PathsInPlace};
 
 /// Most prefixes to a destination that are remembered after the host has lost them: all prefixes share 63 bits.
 const MAX_LOST: usize = 8;
 
-impl Host {
+impl PathsInPlace {
     /// Tells the program which sources the paths of these sets take.
     pub(super) async fn name_sources(
         &mut self,
+        netlink: &Netlink,
+        program: &mut HostProgram,
         sets: &[DestinationPaths],
         hops: &BTreeMap<Ipv6Addr, NextHop>,
     ) -> Result<(), AgentError> {
-        let by_path = of_sets(&self.netlink, sets, hops, &self.sources).await?;
+        let by_path = of_sets(netlink, sets, hops, &self.sources).await?;
         for (set, path) in sets.iter().flat_map(|set| set.paths.iter().map(move |path| (set, path))) {
             let address = by_path.get(&(set.destination, path.id)).and_then(|sources| sources.address);
             if !path.sources.is_empty() && address.is_none() {
@@ -39,7 +41,7 @@ impl Host {
             }
         }
         self.sources = by_path.clone();
-        Ok(self.program.name_sources(by_path)?)
+        Ok(program.name_sources(by_path)?)
     }
 }
 

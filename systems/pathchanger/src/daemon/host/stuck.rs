@@ -5,7 +5,7 @@
 //! destination has a live path that a new connection can take. What to end is decided here from readings ([`Stuck`]); the
 //! last reading is made right before, so that a connection that has moved or was answered meanwhile is left alone.
 
-use sidestep_hostd::AgentError;
+use sidestep_hostd::{AgentError, paths::MarkBits};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -14,14 +14,13 @@ use std::{
 use ipnet::IpNet;
 use sidestep_linux::{
     LinuxError,
-    bpf::host::{HostConnection, Learnt, Ways},
-    monotonic_now,
+    bpf::host::{HostConnection, HostProgram, Learnt, Ways},
     sock_diag::{Ended, SockDiag, Unanswered},
 };
 use sidestep_net::{Span, Time};
 use sidestep_policy::{AgentSettings, OnDead, PolicyName};
 
-use super::Host;
+use super::{events::Recorder, paths_in_place::PathsInPlace};
 
 /// How often to look for stuck connections.
 const LOOK: Span = Span::from_millis(500);
@@ -48,6 +47,17 @@ pub(super) struct Stuck {
     resets: Resets,
     /// Whether the operator was told that the kernel refuses.
     warned: bool,
+}
+
+/// Where stuck connections are looked for.
+pub(super) struct Scene<'a> {
+    pub(super) now: Time,
+    pub(super) program: &'a HostProgram,
+    pub(super) paths: &'a PathsInPlace,
+    pub(super) recorder: &'a Recorder,
+    pub(super) mark: MarkBits,
+    pub(super) settings: &'a AgentSettings,
+    pub(super) dry_run: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,69 +154,107 @@ impl Stuck {
     fn waited(&self, cookie: u64, now: Time) -> Span {
         self.waiting.get(&cookie).map(|waiting| now.since(waiting.since)).unwrap_or_default()
     }
-}
 
-/// What `on_dead = "reset"` lacks in these settings or on this machine, in a sentence; `None` if nothing, or if it is not set.
-pub fn cannot_reset(knobs: &AgentSettings) -> Option<String> {
-    if knobs.on_dead == OnDead::Keep {
-        return None;
-    }
-    if knobs.policy != PolicyName::DelayWeighted {
-        let policy = knobs.policy;
-        return Some(format!(
-            "on_dead = \"reset\" ends no connection under the policy {policy}: only delay-weighted knows which paths are dead"
-        ));
-    }
-    let asked = SockDiag::open().and_then(|mut diag| diag.can_destroy());
-    asked.err().map(|error| format!("on_dead = \"reset\" ends no connection here: {error}"))
-}
-
-impl Host {
-    /// Says loudly what `on_dead = "reset"` lacks, if anything.
-    pub(super) fn tell_what_resets_lack(&self) {
-        if let Some(lacking) = cannot_reset(&self.options.config.agent) {
-            tracing::error!("{lacking}");
-        }
-    }
-
-    /// Ends the connections that are stuck, if that is wanted. What fails is told, and harms nothing else.
-    pub(super) fn end_stuck(&mut self) -> Result<(), AgentError> {
-        let now = monotonic_now();
-        let knobs = &self.options.config.agent;
-        let (wanted, patience) = (knobs.on_dead == OnDead::Reset, knobs.reset_after);
-        if !wanted || !self.at_work || !self.stuck.is_due(now) {
-            return Ok(());
+    /// Ends the connections that are stuck, if that is wanted; returns whether any were due. What fails is told, and harms
+    /// nothing else.
+    pub(super) fn end_due(&mut self, scene: &Scene<'_>) -> Result<bool, AgentError> {
+        let now = scene.now;
+        let (wanted, patience) = (scene.settings.on_dead == OnDead::Reset, scene.settings.reset_after);
+        if !wanted || !self.is_due(now) {
+            return Ok(false);
         }
         let mut diag = SockDiag::open()?;
-        let stuck = self.stuck_now(&mut diag)?;
-        let due = self.stuck.note(now, patience, &stuck);
+        let stuck = scene.stuck_now(&mut diag)?;
+        let due = self.note(now, patience, &stuck);
         if due.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         // Paths may have come back since the list was read.
-        let health = Health::of(&self.program.learnt()?);
-        let before = self.stuck.resets;
+        let health = Health::of(&scene.program.learnt()?);
+        let before = self.resets;
         let mut told = 0;
         for (one, path) in due {
-            let ways = self.program.ways(one.remote.ip(), Some(one.local.ip()))?;
-            if ways.is_some_and(|ways| health.is_stuck(path, &ways)) && self.end(&mut diag, &one, path, now)? {
+            let ways = scene.program.ways(one.remote.ip(), Some(one.local.ip()))?;
+            if ways.is_some_and(|ways| health.is_stuck(path, &ways)) && self.end(&mut diag, scene, &one, path)? {
                 told += 1;
                 if told <= MAX_LOGGED {
-                    self.log_reset(&one, path, now);
+                    self.log_reset(scene, &one, path);
                 }
             }
         }
         self.tell_of_resets(before);
-        Ok(self.program.configure(&self.program_config()?)?)
+        Ok(true)
     }
 
+    /// Ends a connection, or notes that it would have been ended; returns whether either was done.
+    fn end(&mut self, diag: &mut SockDiag, scene: &Scene<'_>, one: &Unanswered, path: u32) -> Result<bool, AgentError> {
+        if scene.dry_run {
+            self.resets.would_be += 1;
+            self.put_off(one.cookie);
+            scene.recorder.reset(scene.now, (one.local, one.remote), path);
+            return Ok(true);
+        }
+        // Whatever has arrived since, it is not stuck any more, or not for so long.
+        if diag.look_again(one)?.as_ref() != Some(one) {
+            return Ok(false);
+        }
+        match diag.destroy(one) {
+            Ok(Ended::Before) => Ok(false),
+            Ok(Ended::Now) => {
+                self.resets.done += 1;
+                scene.recorder.reset(scene.now, (one.local, one.remote), path);
+                Ok(true)
+            }
+            Err(error) => {
+                self.resets.refused += 1;
+                self.put_off(one.cookie);
+                self.warn_of_refusal(&error);
+                Ok(false)
+            }
+        }
+    }
+
+    fn log_reset(&self, scene: &Scene<'_>, one: &Unanswered, path: u32) {
+        let path = scene.paths.sets.iter().flat_map(|set| &set.paths).find(|one| one.id == path);
+        let (path, waited_s) = (path.map_or("", |path| &path.name), self.waited(one.cookie, scene.now).as_secs_f64());
+        let (local, remote) = (one.local, one.remote);
+        let what = if scene.dry_run { "would have been" } else { "was" };
+        tracing::warn!(%local, %remote, path, waited_s, "a connection that is stuck on a dead path {what} ended");
+    }
+
+    fn warn_of_refusal(&mut self, error: &LinuxError) {
+        if !std::mem::replace(&mut self.warned, true) {
+            tracing::error!(%error, "connections that are stuck on a dead path stay there");
+        }
+    }
+
+    fn tell_of_resets(&mut self, before: Resets) {
+        let now = self.resets;
+        if now.would_be > before.would_be {
+            let connections = now.would_be - before.would_be;
+            tracing::info!(connections, "dry run: connections stuck on a dead path would have been ended");
+        }
+        if now.done > before.done {
+            self.warned = false;
+            let connections = now.done - before.done;
+            tracing::info!(connections, "ended connections that were stuck on a dead path");
+        }
+    }
+}
+
+impl Scene<'_> {
     /// The connections that wait for an answer on a dead path, and that path's ID: those that were opened here, and
     /// that no live path would take.
     fn stuck_now(&self, diag: &mut SockDiag) -> Result<Vec<(Unanswered, u32)>, AgentError> {
         let health = Health::of(&self.program.learnt()?);
         // Path 0 takes what no path does.
-        let lost: Vec<IpNet> =
-            self.sources.iter().filter(|((_, id), _)| *id == 0).flat_map(|(_, of)| of.takes.iter().copied()).collect();
+        let lost: Vec<IpNet> = self
+            .paths
+            .sources
+            .iter()
+            .filter(|((_, id), _)| *id == 0)
+            .flat_map(|(_, of)| of.takes.iter().copied())
+            .collect();
         if health.failed.is_empty() && lost.is_empty() {
             return Ok(Vec::new());
         }
@@ -233,65 +281,32 @@ impl Host {
         let path = |one: &Unanswered| {
             let (path, slot) = candidates.get(&(one.local, one.remote))?;
             let marked = (one.mark & self.mark.mask) >> self.mark.shift;
-            (self.options.dry_run || marked == *slot).then_some(*path)
+            (self.dry_run || marked == *slot).then_some(*path)
         };
         let waiting = diag.unanswered()?.into_iter();
         Ok(waiting.filter_map(|one| path(&one).map(|path| (one, path))).collect())
     }
+}
 
-    /// Ends a connection, or notes that it would have been ended; returns whether either was done.
-    fn end(&mut self, diag: &mut SockDiag, one: &Unanswered, path: u32, now: Time) -> Result<bool, AgentError> {
-        if self.options.dry_run {
-            self.stuck.resets.would_be += 1;
-            self.stuck.put_off(one.cookie);
-            self.recorder.reset(now, (one.local, one.remote), path);
-            return Ok(true);
-        }
-        // Whatever has arrived since, it is not stuck any more, or not for so long.
-        if diag.look_again(one)?.as_ref() != Some(one) {
-            return Ok(false);
-        }
-        match diag.destroy(one) {
-            Ok(Ended::Before) => Ok(false),
-            Ok(Ended::Now) => {
-                self.stuck.resets.done += 1;
-                self.recorder.reset(now, (one.local, one.remote), path);
-                Ok(true)
-            }
-            Err(error) => {
-                self.stuck.resets.refused += 1;
-                self.stuck.put_off(one.cookie);
-                self.warn_of_refusal(&error);
-                Ok(false)
-            }
-        }
+/// What `on_dead = "reset"` lacks in these settings or on this machine, in a sentence; `None` if nothing, or if it is not set.
+pub fn cannot_reset(knobs: &AgentSettings) -> Option<String> {
+    if knobs.on_dead == OnDead::Keep {
+        return None;
     }
-
-    fn log_reset(&self, one: &Unanswered, path: u32, now: Time) {
-        let path = self.sets.iter().flat_map(|set| &set.paths).find(|one| one.id == path);
-        let (path, waited_s) = (path.map_or("", |path| &path.name), self.stuck.waited(one.cookie, now).as_secs_f64());
-        let (local, remote) = (one.local, one.remote);
-        let what = if self.options.dry_run { "would have been" } else { "was" };
-        tracing::warn!(%local, %remote, path, waited_s, "a connection that is stuck on a dead path {what} ended");
+    if knobs.policy != PolicyName::DelayWeighted {
+        let policy = knobs.policy;
+        return Some(format!(
+            "on_dead = \"reset\" ends no connection under the policy {policy}: only delay-weighted knows which paths are dead"
+        ));
     }
+    let asked = SockDiag::open().and_then(|mut diag| diag.can_destroy());
+    asked.err().map(|error| format!("on_dead = \"reset\" ends no connection here: {error}"))
+}
 
-    fn warn_of_refusal(&mut self, error: &LinuxError) {
-        if !std::mem::replace(&mut self.stuck.warned, true) {
-            tracing::error!(%error, "connections that are stuck on a dead path stay there");
-        }
-    }
-
-    fn tell_of_resets(&mut self, before: Resets) {
-        let now = self.stuck.resets;
-        if now.would_be > before.would_be {
-            let connections = now.would_be - before.would_be;
-            tracing::info!(connections, "dry run: connections stuck on a dead path would have been ended");
-        }
-        if now.done > before.done {
-            self.stuck.warned = false;
-            let connections = now.done - before.done;
-            tracing::info!(connections, "ended connections that were stuck on a dead path");
-        }
+/// Says loudly what `on_dead = "reset"` lacks, if anything.
+pub(super) fn tell_what_resets_lack(settings: &AgentSettings) {
+    if let Some(lacking) = cannot_reset(settings) {
+        tracing::error!("{lacking}");
     }
 }
 

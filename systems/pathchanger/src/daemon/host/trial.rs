@@ -4,7 +4,7 @@
 //! has to ask. So the agent opens a connection of TCP on the path, to an end to which this host has one on another path, and
 //! closes it at once. Waits double from a second to a minute.
 
-use sidestep_hostd::AgentError;
+use sidestep_hostd::{AgentError, paths::MarkBits};
 use std::{
     collections::BTreeMap,
     io,
@@ -14,14 +14,14 @@ use std::{
 
 use ipnet::IpNet;
 use nix::sys::socket::{setsockopt, sockopt};
-use sidestep_linux::bpf::host::{HostConnection, Learnt};
+use sidestep_linux::bpf::host::{HostConnection, HostProgram, Learnt};
 use tokio::{
     net::TcpSocket,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     time::timeout,
 };
 
-use super::{Host, quality::Prefixes};
+use super::{paths_in_place::PathsInPlace, quality::Prefixes};
 
 /// How long to wait before the first trial, and between trials at most.
 const FIRST: Duration = Duration::from_secs(1);
@@ -89,50 +89,45 @@ impl Trials {
             }
         }
     }
-}
 
-impl Host {
     /// Tries the dead paths that connections leave alone because they could not leave them, and takes note of what came of it.
-    pub(super) fn try_stranded(&mut self, learnt: &[Learnt]) -> Result<(), AgentError> {
-        while let Ok(((destination, id), delivered)) = self.trials.receive.try_recv() {
+    pub(super) fn try_stranded(
+        &mut self,
+        learnt: &[Learnt],
+        in_place: &PathsInPlace,
+        program: &HostProgram,
+        mark: MarkBits,
+    ) -> Result<(), AgentError> {
+        while let Ok(((destination, id), delivered)) = self.receive.try_recv() {
             tracing::debug!(%destination, path = format!("{id:08x}"), delivered, "the path was tried");
-            self.program.note_trial(destination, id, delivered)?;
+            program.note_trial(destination, id, delivered)?;
         }
         let paths = learnt.iter().flat_map(|one| one.paths.iter().map(move |path| (one.destination, path)));
         let stranding: Vec<PathKey> =
             paths.filter(|(_, (_, path))| path.stranded).map(|(net, (id, _))| (net, *id)).collect();
-        let due = self.trials.due(&stranding, Instant::now());
+        let due = self.due(&stranding, Instant::now());
         if due.is_empty() {
             return Ok(());
         }
-        let destinations = self.sets.iter().map(|set| set.destination).collect();
-        self.trials.remember(&self.program.connections()?, &destinations, &stranding);
+        self.remember(&program.connections()?, &in_place.destinations(), &stranding);
         for path in due {
-            self.begin_trial(path);
+            self.begin(path, in_place, mark);
         }
         Ok(())
     }
 
     /// Connects on a path, if it is known to whom and from which address.
-    fn begin_trial(&self, key: PathKey) {
+    fn begin(&self, key: PathKey, in_place: &PathsInPlace, mark: MarkBits) {
         let (destination, id) = key;
-        let Some(target) = self.trials.targets.get(&destination).copied() else { return };
-        let set = self.sets.iter().find(|set| set.destination == destination);
-        let Some(path) = set.and_then(|set| set.paths.iter().find(|path| path.id == id)) else { return };
-        let Some(source) = self.only_source_of(key) else { return };
-        let (mark, send) = (path.slot << self.mark.shift, self.trials.send.clone());
+        let Some(target) = self.targets.get(&destination).copied() else { return };
+        let Some(path) = in_place.path(destination, id) else { return };
+        let Some(source) = in_place.only_source_of(key) else { return };
+        let (mark, send) = (path.slot << mark.shift, self.send.clone());
         tokio::spawn(async move {
             let answered = matches!(timeout(PATIENCE, connect(source, target, mark)).await, Ok(Ok(())));
             // The daemon may have ended.
             let _ = send.send((key, answered));
         });
-    }
-
-    /// An address of this host that this path takes, and no other path to the destination.
-    fn only_source_of(&self, (destination, id): PathKey) -> Option<IpAddr> {
-        let confined = self.reach.iter().filter(|one| one.destination == destination && one.paths.len() == 1);
-        let takes = &self.sources.get(&(destination, id))?.takes;
-        confined.map(|one| one.address).find(|address| takes.iter().any(|net| net.contains(address)))
     }
 }
 

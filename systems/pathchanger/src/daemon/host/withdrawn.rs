@@ -1,14 +1,12 @@
 //! Paths that have just gone, with their interface or address: they are shown for a minute, and not only missed.
 
-use sidestep_hostd::{AgentError, paths::DestinationPaths};
+use sidestep_hostd::paths::DestinationPaths;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
-
-use super::Host;
 
 /// How long a path is shown after it has gone.
 const SHOWN: Duration = Duration::from_secs(60);
@@ -40,17 +38,10 @@ impl Withdrawn {
     }
 
     /// Forgets those that went long ago; returns whether there were any.
-    fn forget(&mut self, now: Instant) -> bool {
+    pub(super) fn forget(&mut self, now: Instant) -> bool {
         let before = self.0.len();
         self.0.retain(|_, (_, went)| now.duration_since(*went) < SHOWN);
         self.0.len() != before
-    }
-}
-
-impl Host {
-    /// Shows paths no longer that went long ago.
-    pub(super) fn forget_withdrawn(&mut self) -> Result<(), AgentError> {
-        if self.withdrawn.forget(Instant::now()) { self.note_names() } else { Ok(()) }
     }
 }
 
