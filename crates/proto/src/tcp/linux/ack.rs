@@ -75,9 +75,7 @@ impl Linux {
             self.rack.reordered = true;
         }
     }
-}
 
-impl Linux {
     /// Handles an ACK.
     // Apart from what the other machine does, so that this stays as small as it was.
     #[inline(never)]
@@ -207,7 +205,7 @@ impl Linux {
     /// Takes SACK blocks. The first reports a duplicate if it lies below the ACK, where its ends are written the wrong way
     /// around, or within the second (RFC 2883).
     #[inline(never)]
-    fn take_sacks(&mut self, transfer: &mut Transfer, now: Time, packet: &Packet, seen: &mut Seen) {
+    fn take_sacks(&mut self, transfer: &Transfer, now: Time, packet: &Packet, seen: &mut Seen) {
         let (ack, [first, second, _]) = (packet.seq, packet.sack);
         let below = first.0 > first.1;
         let within = second.0 < second.1 && second.0 <= first.0 && first.1 <= second.1;
@@ -241,7 +239,7 @@ impl Linux {
         self.recv_sack_cache = known;
     }
 
-    fn take_block(&mut self, transfer: &mut Transfer, now: Time, (from, to): (u32, u32), seen: &mut Seen) {
+    fn take_block(&mut self, transfer: &Transfer, now: Time, (from, to): (u32, u32), seen: &mut Seen) {
         for seq in from..to {
             if self.segments.has(seq, SACKED) {
                 continue;
@@ -263,7 +261,7 @@ impl Linux {
     }
 
     /// The receiver had a segment already (`tcp_check_dsack`).
-    fn take_duplicate(&mut self, transfer: &mut Transfer, seq: u32, seen: &mut Seen) {
+    fn take_duplicate(&mut self, transfer: &Transfer, seq: u32, seen: &mut Seen) {
         seen.probe_duplicate = self.probe_end > 0 && self.probe_end == seq + 1;
         self.undo.duplicates += 1;
         // What was not sent again was duplicated by the network, which is no sign of a needless recovery
@@ -381,7 +379,7 @@ impl Linux {
         }
     }
 
-    fn watch_delay(&mut self, transfer: &mut Transfer, now: Time, rtt: u64) {
+    fn watch_delay(&mut self, transfer: &Transfer, now: Time, rtt: u64) {
         let pace = self.pace(transfer, now);
         let Some(exit) = self.control.sample(&pace, &self.window, rtt, (transfer.una, transfer.next)) else { return };
         self.window.set_ssthresh(self.window.cwnd());

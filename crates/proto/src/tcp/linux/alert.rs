@@ -124,7 +124,7 @@ impl Linux {
     }
 
     /// Looks for losses if something arrived (`tcp_identify_packet_loss`).
-    fn identify_losses(&mut self, transfer: &mut Transfer, now: Time, seen: &mut Seen) {
+    fn identify_losses(&mut self, transfer: &Transfer, now: Time, seen: &mut Seen) {
         if transfer.una == transfer.next || !self.rack.advanced {
             return;
         }
@@ -186,9 +186,7 @@ impl Linux {
             transfer.recover = transfer.next;
         }
     }
-}
 
-impl Linux {
     /// How long reordered segments are waited for (`tcp_rack_reo_wnd`). RFC 8985 §6.2, step 4: a quarter of the least
     /// round trip, as reordering is of the path and not of its queues; more by quarters where that was too little, up
     /// to the smoothed round trip. Nothing while none was ever seen, and a recovery goes on or three segments are

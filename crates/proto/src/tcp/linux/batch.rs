@@ -24,7 +24,7 @@ impl Linux {
     /// Says how many segments leave together now, none if they wait, where the congestion window has `room` for so many; returns
     /// whether it has them wait.
     #[inline]
-    pub(super) fn begin_batch(&mut self, transfer: &mut Transfer, now: Time, room: u32) -> bool {
+    pub(super) fn begin_batch(&mut self, transfer: &Transfer, now: Time, room: u32) -> bool {
         let (allowed, waiting) = (transfer.window_end - transfer.next, transfer.supplied - transfer.next);
         // The full batch comes last, as it takes a division.
         if waiting > 1

@@ -128,9 +128,7 @@ impl Linux {
         self.window.set_cwnd(self.window.cwnd().max(least));
         (self.used.segments, self.used.since) = (0, now);
     }
-}
 
-impl Linux {
     /// Begins a reduction (`tcp_init_cwnd_reduction`).
     pub(super) fn begin_reduction(&mut self, transfer: &mut Transfer, marked: bool) {
         transfer.recover = transfer.next;
@@ -145,7 +143,7 @@ impl Linux {
     /// Reduces or grows the window after an ACK (`tcp_cong_control`).
     pub(super) fn control(
         &mut self,
-        transfer: &mut Transfer,
+        transfer: &Transfer,
         (config, now): (&Config, Time),
         (acked, sacked): (&mut Acked, bool),
         lost: u32,

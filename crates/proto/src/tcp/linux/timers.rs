@@ -63,9 +63,7 @@ impl Linux {
         }
         self.arm(now, back_off(self.rtt.rto, config, sent.saturating_sub(LINEAR_SYNS)), SenderTimeout::Syn);
     }
-}
 
-impl Linux {
     fn arm(&mut self, now: Time, after: u64, timer: SenderTimeout) {
         self.timer = timer;
         // The clock's tick is computed when somebody asks: most timers are set again before.
@@ -74,7 +72,7 @@ impl Linux {
 
     /// Starts the retransmission timer anew, from when its segment was sent if another timer ran meanwhile
     /// (`tcp_rearm_rto`).
-    pub(super) fn rearm(&mut self, transfer: &mut Transfer, now: Time) {
+    pub(super) fn rearm(&mut self, transfer: &Transfer, now: Time) {
         if transfer.una == transfer.next {
             self.disarm();
             return;
@@ -86,7 +84,7 @@ impl Linux {
     }
 
     /// Starts the retransmission timer from when its segment was sent, as another timer ran, or fired.
-    fn rearm_as_sent(&mut self, transfer: &mut Transfer, now: Time) {
+    fn rearm_as_sent(&mut self, transfer: &Transfer, now: Time) {
         let after = self.until_timeout(transfer, now).max(1);
         self.arm(now, after, SenderTimeout::Retransmission);
     }
@@ -97,7 +95,7 @@ impl Linux {
     }
 
     /// Sets the timer after an ACK (`tcp_set_xmit_timer`).
-    pub(super) fn set_timer(&mut self, transfer: &mut Transfer, config: &Config, now: Time) {
+    pub(super) fn set_timer(&mut self, transfer: &Transfer, config: &Config, now: Time) {
         if !self.schedule_probe(transfer, config, now, true) {
             self.rearm(transfer, now);
         }
@@ -108,7 +106,7 @@ impl Linux {
     /// RFC 8985 §7.2: two smoothed round trips, as one would be over before ACKs that are a little late; more where one
     /// segment is out, whose ACK the receiver may delay (TLP.max_ack_delay); a second where no round trip is known; no
     /// later than the timeout.
-    pub(super) fn schedule_probe(&mut self, transfer: &mut Transfer, config: &Config, now: Time, anew: bool) -> bool {
+    pub(super) fn schedule_probe(&mut self, transfer: &Transfer, config: &Config, now: Time, anew: bool) -> bool {
         if transfer.una == transfer.next || !self.may_probe(config) {
             return false;
         }
@@ -145,7 +143,7 @@ impl Linux {
     }
 
     /// `tcp_send_loss_probe`: a new segment if there is one, else the last one again.
-    fn probe(&mut self, transfer: &mut Transfer, now: Time) -> Signals {
+    fn probe(&mut self, transfer: &Transfer, now: Time) -> Signals {
         // RFC 8985 §7.3: at most one is out, so that probes never exceed the window by more than a segment.
         if self.probe_end > 0 {
             self.rearm_as_sent(transfer, now);
@@ -214,7 +212,7 @@ impl Linux {
     }
 
     /// After a timeout all counts as lost but what was sent too recently (`tcp_timeout_mark_lost`; RFC 8985 §6.3).
-    fn mark_all_but_recent(&mut self, transfer: &mut Transfer, now: Time) {
+    fn mark_all_but_recent(&mut self, transfer: &Transfer, now: Time) {
         for seq in transfer.una..transfer.next {
             if seq == transfer.una || !self.rack.may_arrive(now.as_nanos(), self.segments.sent_at(seq)) {
                 self.segments.lose(seq);

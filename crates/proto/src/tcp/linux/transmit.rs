@@ -54,7 +54,7 @@ impl Linux {
     }
 
     /// `limited`: by the congestion window.
-    fn end_burst(&mut self, transfer: &mut Transfer, config: &Config, now: Time, limited: bool) {
+    fn end_burst(&mut self, transfer: &Transfer, config: &Config, now: Time, limited: bool) {
         self.again = Again::Nothing;
         if self.burst > 0 || limited && transfer.next < transfer.supplied {
             self.validate(config, now.as_nanos(), (transfer.una, transfer.next), limited);
@@ -116,7 +116,7 @@ impl Linux {
     }
 
     /// The first segment after all had been acknowledged.
-    fn wake(&mut self, transfer: &mut Transfer, config: &Config, now: Time) {
+    fn wake(&mut self, transfer: &Transfer, config: &Config, now: Time) {
         self.control.wake(&Pace::new(self.tick, now), transfer.last_sent.as_nanos());
         let idle = now.since(transfer.last_sent).as_nanos();
         if config.idle_restart && idle > self.rto {

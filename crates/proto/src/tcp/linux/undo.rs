@@ -78,9 +78,7 @@ impl Linux {
     pub(super) fn any_retransmitted(&self, una: u32, next: u32) -> bool {
         self.segments.retransmitted > 0 || una < next && self.segments.has(una, super::segments::EVER)
     }
-}
 
-impl Linux {
     pub(super) fn may_undo(&self, echo: Time) -> bool {
         self.undo.is_possible() && (self.undo.all_in_vain() || self.undo.is_delayed(echo))
     }
