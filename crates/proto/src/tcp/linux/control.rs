@@ -128,6 +128,18 @@ impl Window {
         self.parts.1 = segments - f64::from(self.ssthresh);
     }
 
+    /// Has the parts of segments that it had `before`, where it has as many whole ones again: an ACK may end one
+    /// reduction and begin another.
+    #[inline]
+    pub(super) fn restore_parts(&mut self, before: &Window) {
+        if self.cwnd == before.cwnd {
+            self.parts.0 = before.parts.0;
+        }
+        if self.ssthresh == before.ssthresh {
+            self.parts.1 = before.parts.1;
+        }
+    }
+
     #[inline]
     pub(super) fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
