@@ -4,19 +4,31 @@
 //! Segments are counted, not bytes: all but the last carry the same payload. A connection carries at most 2³² − 1.
 //! NewReno (RFC 6582) or SACK (RFC 6675) recovery, RTO (RFC 6298), limited transmit (RFC 3042), ECN (RFC 3168), and the
 //! congestion controls of [`Algorithm`]. Nagle's algorithm is off.
+//!
+//! A [`Sender`] is one of two machines over a shared part:
+//!
+//! | part | has |
+//! |---|---|
+//! | `transfer` | what is supplied, sent and acknowledged, the receiver's window, how far the connection is, counts, and what ECN and FIN mark in segments |
+//! | `rfc` | the machine of [`Profile::Rfc`]: windows with fractions, the RFC's congestion controls, a scoreboard of bits, the estimator of RFC 6298, one timer |
+//! | `linux` | the machine of [`Profile::Linux`]: windows in whole segments, the kernel's congestion controls, a time for each segment, RACK, undo, the kernel's estimator and timers |
+//! | `sender` | the public face, the handshake, and which machine does what |
+//!
+//! Each machine alone has its windows, round-trip time, timer and state of recovery; the other knows nothing of them.
 
 mod clock;
-mod congestion;
 mod counters;
+mod linux;
 mod receiver;
+mod rfc;
 pub mod rtt;
-mod scoreboard;
 mod sender;
 mod signals;
 mod socket;
 #[cfg(test)]
 mod tests;
 mod timeout;
+mod transfer;
 
 use serde::{Deserialize, Serialize};
 use sidestep_net::Span;
@@ -24,10 +36,11 @@ use sidestep_net::Span;
 pub use counters::Counters;
 pub use receiver::Receiver;
 pub(crate) use receiver::window;
-pub use sender::{Sender, State, Transmit};
+pub use sender::Sender;
 pub use signals::{Acked, Signals};
 pub use socket::{Socket, SocketEvents};
 pub use timeout::{ReceiverTimeout, SenderTimeout};
+pub use transfer::{State, Transmit};
 
 /// Whose TCP a connection has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,7 +139,7 @@ impl Config {
             quick_acks: 0,
             ecn: false,
             sack: true,
-            dup_threshold: scoreboard::DUP_THRESH,
+            dup_threshold: rfc::DUP_THRESH,
             limited_transmit: true,
             idle_restart: true,
             count_acks: false,

@@ -37,25 +37,15 @@ impl RoundTrip {
         self.rto = (self.srtt + variation).min(config.max_rto.as_nanos());
     }
 
-    /// Takes what another estimator has, in nanoseconds.
-    #[inline]
-    pub fn adopt(&mut self, srtt: u64, rto: u64) {
-        (self.srtt, self.rto) = (srtt.max(1), rto);
-    }
-
     /// The timeout until the first sample (RFC 6298, section 2, rule 2.1: a second, if nothing better is known).
     pub fn set_rto(&mut self, rto: Span) {
         self.rto = rto.as_nanos();
     }
 
-    /// The timeout after `backoff` timeouts in a row: it doubles with each (RFC 6298, section 5, rule 5.5), as a path
-    /// that is full empties only if all send less. The shift is bounded.
+    /// The timeout after `backoff` timeouts in a row; see [`back_off`].
     #[inline]
     pub fn timeout(&self, config: &Config, backoff: u8) -> u64 {
-        if backoff == 0 {
-            return self.rto;
-        }
-        self.rto.saturating_mul(1 << backoff.min(16)).min(config.max_rto.as_nanos())
+        back_off(self.rto, config, backoff)
     }
 
     /// The timeout before back-off.
@@ -74,4 +64,14 @@ impl RoundTrip {
     pub fn srtt_nanos(&self) -> u64 {
         self.srtt
     }
+}
+
+/// A timeout in nanoseconds after `backoff` timeouts in a row: it doubles with each (RFC 6298, section 5, rule 5.5), as a
+/// path that is full empties only if all send less. The shift is bounded.
+#[inline]
+pub(super) fn back_off(rto: u64, config: &Config, backoff: u8) -> u64 {
+    if backoff == 0 {
+        return rto;
+    }
+    rto.saturating_mul(1 << backoff.min(16)).min(config.max_rto.as_nanos())
 }

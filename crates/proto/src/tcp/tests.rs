@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use sidestep_net::{Span, Time};
 
 use self::script::{Script, sent};
-use super::{Algorithm, Config, congestion::Window};
+use super::{Algorithm, Config, rfc::Window};
 
 /// Reno with SACK, an ACK for each segment, so that scripts stay short.
 fn config() -> Config {

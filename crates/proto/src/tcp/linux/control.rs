@@ -8,9 +8,12 @@ use crate::tcp::{Algorithm, Config};
 /// The windows, in segments (`snd_cwnd`, `snd_ssthresh`, `snd_cwnd_cnt`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    pub(super) cwnd: u32,
-    pub(super) ssthresh: u32,
+    cwnd: u32,
+    ssthresh: u32,
     credit: u32,
+    /// What the window and the threshold have beyond whole segments: the MPTCP connection sets parts of segments, which
+    /// stay as long as the whole ones do.
+    parts: (f64, f64),
 }
 
 /// No loss was known yet (`TCP_INFINITE_SSTHRESH`). RFC 5681 §3.1: so high that the path sets the limit, and no guess
@@ -70,7 +73,71 @@ const DCTCP_SHIFT_G: u32 = 4;
 
 impl Window {
     pub(super) fn new(config: &Config) -> Self {
-        Window { cwnd: config.initial_window, ssthresh: INFINITE, credit: 0 }
+        Window { cwnd: config.initial_window, ssthresh: INFINITE, credit: 0, parts: (0.0, 0.0) }
+    }
+
+    /// The window in whole segments.
+    #[inline]
+    pub(super) fn cwnd(&self) -> u32 {
+        self.cwnd
+    }
+
+    /// The threshold in whole segments.
+    #[inline]
+    pub(super) fn ssthresh(&self) -> u32 {
+        self.ssthresh
+    }
+
+    #[inline]
+    pub(super) fn set_cwnd(&mut self, segments: u32) {
+        if segments != self.cwnd {
+            (self.cwnd, self.parts.0) = (segments, 0.0);
+        }
+    }
+
+    #[inline]
+    pub(super) fn set_ssthresh(&mut self, segments: u32) {
+        if segments != self.ssthresh {
+            (self.ssthresh, self.parts.1) = (segments, 0.0);
+        }
+    }
+
+    /// The window with parts of segments.
+    #[inline]
+    pub(super) fn exact_cwnd(&self) -> f64 {
+        f64::from(self.cwnd) + self.parts.0
+    }
+
+    /// The threshold with parts of segments; infinite before the first loss.
+    #[inline]
+    pub(super) fn exact_ssthresh(&self) -> f64 {
+        if self.ssthresh == INFINITE { f64::INFINITY } else { f64::from(self.ssthresh) + self.parts.1 }
+    }
+
+    /// Takes a window with parts of segments.
+    #[inline]
+    pub(super) fn take_cwnd(&mut self, segments: f64) {
+        self.cwnd = segments as u32;
+        self.parts.0 = segments - f64::from(self.cwnd);
+    }
+
+    /// Takes a threshold with parts of segments.
+    #[inline]
+    pub(super) fn take_ssthresh(&mut self, segments: f64) {
+        self.ssthresh = (segments as u32).min(INFINITE);
+        self.parts.1 = segments - f64::from(self.ssthresh);
+    }
+
+    /// Has the parts of segments that it had `before`, where it has as many whole ones again: an ACK may end one
+    /// reduction and begin another.
+    #[inline]
+    pub(super) fn restore_parts(&mut self, before: &Window) {
+        if self.cwnd == before.cwnd {
+            self.parts.0 = before.parts.0;
+        }
+        if self.ssthresh == before.ssthresh {
+            self.parts.1 = before.parts.1;
+        }
     }
 
     #[inline]
@@ -88,7 +155,7 @@ impl Window {
     fn slow_start(&mut self, acked: u32) -> u32 {
         let cwnd = self.cwnd.saturating_add(acked).min(self.ssthresh);
         let left = acked - (cwnd - self.cwnd);
-        self.cwnd = cwnd;
+        self.set_cwnd(cwnd);
         left
     }
 
@@ -97,11 +164,11 @@ impl Window {
     fn avoid(&mut self, count: u32, acked: u32) {
         if self.credit >= count {
             self.credit = 0;
-            self.cwnd += 1;
+            self.set_cwnd(self.cwnd + 1);
         }
         self.credit += acked;
         if self.credit >= count {
-            self.cwnd += self.credit / count;
+            self.set_cwnd(self.cwnd + self.credit / count);
             self.credit %= count;
         }
     }
@@ -135,8 +202,8 @@ impl Control {
             }
         }
         let count = match self {
-            Control::Cubic(cubic) => cubic.count(pace, window.cwnd, acked),
-            Control::Reno | Control::Dctcp(_) => window.cwnd,
+            Control::Cubic(cubic) => cubic.count(pace, window.cwnd(), acked),
+            Control::Reno | Control::Dctcp(_) => window.cwnd(),
             Control::Coupled => return true,
         };
         window.avoid(count, acked);

@@ -2,7 +2,8 @@
 
 use sidestep_net::Time;
 
-use super::{super::Sender, CaState, Linux};
+use super::{CaState, Linux};
+use crate::tcp::transfer::{Transfer, flag};
 
 /// What an undo needs to know.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,83 +78,81 @@ impl Linux {
     pub(super) fn any_retransmitted(&self, una: u32, next: u32) -> bool {
         self.segments.retransmitted > 0 || una < next && self.segments.has(una, super::segments::EVER)
     }
-}
 
-impl Sender {
-    pub(super) fn may_undo(&self, linux: &Linux, echo: Time) -> bool {
-        linux.undo.is_possible() && (linux.undo.all_in_vain() || linux.undo.is_delayed(echo))
+    pub(super) fn may_undo(&self, echo: Time) -> bool {
+        self.undo.is_possible() && (self.undo.all_in_vain() || self.undo.is_delayed(echo))
     }
 
     /// Gives the window back that was taken (`tcp_undo_cwnd_reduction`): segments were late and not lost, so the path
     /// was not full.
-    pub(super) fn undo_reduction(&mut self, linux: &mut Linux, unmark: Unmark) {
+    pub(super) fn undo_reduction(&mut self, transfer: &mut Transfer, unmark: Unmark) {
         if unmark == Unmark::Yes {
-            linux.segments.unmark_losses(self.una, self.next);
+            self.segments.unmark_losses(transfer.una, transfer.next);
         }
-        if linux.reduction.prior_ssthresh > 0 {
-            linux.window.cwnd = linux.window.cwnd.max(linux.reduction.prior_cwnd);
-            if linux.reduction.prior_ssthresh > linux.window.ssthresh {
-                linux.window.ssthresh = linux.reduction.prior_ssthresh;
-                self.flags &= !super::super::flag::CWR;
+        if self.reduction.prior_ssthresh > 0 {
+            self.window.set_cwnd(self.window.cwnd().max(self.reduction.prior_cwnd));
+            if self.reduction.prior_ssthresh > self.window.ssthresh() {
+                self.window.set_ssthresh(self.reduction.prior_ssthresh);
+                transfer.flags &= !flag::CWR;
             }
         }
-        linux.undo.forbid();
-        linux.rack.advanced = true;
+        self.undo.forbid();
+        self.rack.advanced = true;
     }
 
     /// All that was lost has been acknowledged (`tcp_try_undo_recovery`).
-    pub(super) fn try_undo_recovery(&mut self, linux: &mut Linux, now: Time, echo: Time) {
-        if self.may_undo(linux, echo) {
-            let loss = linux.state == CaState::Loss;
-            self.undo_reduction(linux, Unmark::No);
-            let count = if loss { &mut linux.counters.loss_undo } else { &mut linux.counters.full_undo };
+    pub(super) fn try_undo_recovery(&mut self, transfer: &mut Transfer, now: Time, echo: Time) {
+        if self.may_undo(echo) {
+            let loss = self.state == CaState::Loss;
+            self.undo_reduction(transfer, Unmark::No);
+            let count = if loss { &mut self.counters.loss_undo } else { &mut self.counters.full_undo };
             *count += 1;
         } else {
             // RFC 8985 §6.2, step 4: one recovery less, as this one was not in vain.
-            linux.rack.persists = linux.rack.persists.saturating_sub(1);
+            self.rack.persists = self.rack.persists.saturating_sub(1);
         }
-        self.set_state(linux, now, CaState::Open);
+        self.set_state(transfer, now, CaState::Open);
     }
 
     /// The receiver had all that was sent again (`tcp_try_undo_dsack`).
-    pub(super) fn try_undo_duplicates(&mut self, linux: &mut Linux) -> bool {
-        if !linux.undo.all_in_vain() {
+    pub(super) fn try_undo_duplicates(&mut self, transfer: &mut Transfer) -> bool {
+        if !self.undo.all_in_vain() {
             return false;
         }
-        linux.rack.persists = (linux.rack.persists + 1).min(super::rack::PERSISTS);
-        self.undo_reduction(linux, Unmark::No);
-        linux.counters.dsack_undo += 1;
+        self.rack.persists = (self.rack.persists + 1).min(super::rack::PERSISTS);
+        self.undo_reduction(transfer, Unmark::No);
+        self.counters.dsack_undo += 1;
         true
     }
 
     /// An ACK within a recovery (`tcp_try_undo_partial`); returns whether nothing more is to be done for it.
-    pub(super) fn try_undo_partial(&mut self, linux: &mut Linux, now: Time, echo: Time, prior_una: u32) -> bool {
-        if !(linux.undo.is_possible() && linux.undo.is_delayed(echo)) {
+    pub(super) fn try_undo_partial(&mut self, transfer: &mut Transfer, now: Time, echo: Time, prior_una: u32) -> bool {
+        if !(self.undo.is_possible() && self.undo.is_delayed(echo)) {
             return false;
         }
-        linux.note_reordering(prior_una, self.una);
-        if linux.segments.retransmitted > 0 {
+        self.note_reordering(prior_una, transfer.una);
+        if self.segments.retransmitted > 0 {
             return true;
         }
-        if !linux.any_retransmitted(self.una, self.next) {
-            linux.undo.first_again = 0;
+        if !self.any_retransmitted(transfer.una, transfer.next) {
+            self.undo.first_again = 0;
         }
-        self.undo_reduction(linux, Unmark::Yes);
-        linux.counters.partial_undo += 1;
-        self.keep_open(linux, now);
+        self.undo_reduction(transfer, Unmark::Yes);
+        self.counters.partial_undo += 1;
+        self.keep_open(transfer, now);
         false
     }
 
     /// A timeout was in vain (`tcp_try_undo_loss`).
-    pub(super) fn try_undo_loss(&mut self, linux: &mut Linux, now: Time, echo: Time, by_frto: bool) -> bool {
-        if !by_frto && !self.may_undo(linux, echo) {
+    pub(super) fn try_undo_loss(&mut self, transfer: &mut Transfer, now: Time, echo: Time, by_frto: bool) -> bool {
+        if !by_frto && !self.may_undo(echo) {
             return false;
         }
-        self.undo_reduction(linux, Unmark::Yes);
-        linux.counters.loss_undo += 1;
-        linux.counters.spurious_timeouts += u32::from(by_frto);
-        linux.retransmits = 0;
-        self.set_state(linux, now, CaState::Open);
+        self.undo_reduction(transfer, Unmark::Yes);
+        self.counters.loss_undo += 1;
+        self.counters.spurious_timeouts += u32::from(by_frto);
+        self.retransmits = 0;
+        self.set_state(transfer, now, CaState::Open);
         true
     }
 }

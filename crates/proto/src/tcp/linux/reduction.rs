@@ -3,12 +3,8 @@
 
 use sidestep_net::Time;
 
-use super::{
-    super::{Sender, flag},
-    CaState, Linux,
-    control::INFINITE,
-};
-use crate::tcp::{Config, signals::Acked};
+use super::{CaState, Linux, control::INFINITE};
+use crate::tcp::{Config, signals::Acked, transfer::Transfer};
 
 /// A reduction of the window that is under way, with Linux's names (RFC 9937 §6.1). Where Linux has the window before
 /// it, the RFC has what was in flight then (RecoverFS).
@@ -40,16 +36,16 @@ impl Linux {
     /// the window are what it was on the mean, as it swings between a half and the whole of its maximum.
     pub(super) fn current_ssthresh(&self) -> u32 {
         if self.in_reduction() {
-            return self.window.ssthresh;
+            return self.window.ssthresh();
         }
-        self.window.ssthresh.max((self.window.cwnd >> 1) + (self.window.cwnd >> 2))
+        self.window.ssthresh().max((self.window.cwnd() >> 1) + (self.window.cwnd() >> 2))
     }
 
     /// Ends a reduction (`tcp_end_cwnd_reduction`; RFC 9937 §6.4): the window is the threshold, however little was in
     /// flight.
     pub(super) fn end_reduction(&mut self) {
-        if self.window.ssthresh < INFINITE && (self.state == CaState::Cwr || self.undo.is_possible()) {
-            self.window.cwnd = self.window.ssthresh;
+        if self.window.ssthresh() < INFINITE && (self.state == CaState::Cwr || self.undo.is_possible()) {
+            self.window.set_cwnd(self.window.ssthresh());
         }
     }
 
@@ -66,25 +62,25 @@ impl Linux {
         }
         of.prr_delivered += delivered;
         let in_flight = self.segments.in_flight(outstanding);
-        let (ssthresh, prior) = (u64::from(self.window.ssthresh), u64::from(of.prior_cwnd));
-        let mut count = if in_flight > self.window.ssthresh {
+        let (ssthresh, prior) = (u64::from(self.window.ssthresh()), u64::from(of.prior_cwnd));
+        let mut count = if in_flight > self.window.ssthresh() {
             let allowed = (ssthresh * u64::from(of.prr_delivered)).div_ceil(prior) as i64;
             allowed - i64::from(of.prr_out)
         } else {
-            let room = i64::from(self.window.ssthresh - in_flight);
+            let room = i64::from(self.window.ssthresh() - in_flight);
             let behind = i64::from(of.prr_delivered) - i64::from(of.prr_out);
             let count = behind.max(i64::from(delivered)) + i64::from(advanced && lost == 0);
             count.min(room)
         };
         // RFC 9937 §6.2: the first segment of a recovery is sent again at once, as all that follows waits for its ACK.
         count = count.max(i64::from(of.prr_out == 0)).max(0);
-        self.window.cwnd = in_flight + count as u32;
+        self.window.set_cwnd(in_flight + count as u32);
     }
 
     /// Whether the window, and nothing else, keeps segments back (`tcp_is_cwnd_limited`). RFC 2861 §3: a window that is
     /// not full shows nothing of what the path can carry. In slow start half of it is enough, so that it doubles.
     pub(super) fn is_window_limited(&self) -> bool {
-        self.used.limited || self.window.in_slow_start() && self.window.cwnd < 2 * self.used.most
+        self.used.limited || self.window.in_slow_start() && self.window.cwnd() < 2 * self.used.most
     }
 
     /// Notes after a burst how much of the window is used (`tcp_cwnd_validate`).
@@ -112,9 +108,9 @@ impl Linux {
             return;
         }
         let used = self.used.segments.max(config.initial_window);
-        if used < self.window.cwnd {
-            self.window.ssthresh = self.current_ssthresh();
-            self.window.cwnd = (self.window.cwnd + used) / 2;
+        if used < self.window.cwnd() {
+            self.window.set_ssthresh(self.current_ssthresh());
+            self.window.set_cwnd((self.window.cwnd() + used) / 2);
         }
         self.used.segments = 0;
     }
@@ -122,61 +118,51 @@ impl Linux {
     /// The connection was idle for `idle`: the window halves for each timeout (`tcp_cwnd_restart`). RFC 2861 §3.1 and
     /// RFC 5681 §4.1: no ACK paces what is sent next, and others may have taken the path's rate.
     pub(super) fn restart(&mut self, config: &Config, now: u64, idle: u64) {
-        self.window.ssthresh = self.current_ssthresh();
-        let least = config.initial_window.min(self.window.cwnd);
+        self.window.set_ssthresh(self.current_ssthresh());
+        let least = config.initial_window.min(self.window.cwnd());
         let mut left = idle.saturating_sub(self.rto);
-        while left > 0 && self.window.cwnd > least {
-            self.window.cwnd /= 2;
+        while left > 0 && self.window.cwnd() > least {
+            self.window.set_cwnd(self.window.cwnd() / 2);
             left = left.saturating_sub(self.rto);
         }
-        self.window.cwnd = self.window.cwnd.max(least);
+        self.window.set_cwnd(self.window.cwnd().max(least));
         (self.used.segments, self.used.since) = (0, now);
     }
-}
 
-impl Sender {
     /// Begins a reduction (`tcp_init_cwnd_reduction`).
-    pub(super) fn begin_reduction(&mut self, linux: &mut Linux, marked: bool) {
-        self.recover = self.next;
-        linux.probe_end = 0;
-        linux.window.forget_credit();
-        linux.reduction.prior_cwnd = linux.window.cwnd;
-        (linux.reduction.prr_delivered, linux.reduction.prr_out) = (0, 0);
-        linux.window.ssthresh = linux.control.shrink(linux.window.cwnd, marked);
-        self.announce_reduction();
-    }
-
-    /// The next new segment says that the window was reduced (`tcp_ecn_queue_cwr`). RFC 3168 §6.1.2: on none that is
-    /// sent again, as the loss of a new one reduces the window and is told anew.
-    pub(super) fn announce_reduction(&mut self) {
-        if self.flags & flag::ECN != 0 {
-            self.flags |= flag::CWR;
-        }
+    pub(super) fn begin_reduction(&mut self, transfer: &mut Transfer, marked: bool) {
+        transfer.recover = transfer.next;
+        self.probe_end = 0;
+        self.window.forget_credit();
+        self.reduction.prior_cwnd = self.window.cwnd();
+        (self.reduction.prr_delivered, self.reduction.prr_out) = (0, 0);
+        self.window.set_ssthresh(self.control.shrink(self.window.cwnd(), marked));
+        transfer.announce_reduction();
     }
 
     /// Reduces or grows the window after an ACK (`tcp_cong_control`).
     pub(super) fn control(
         &mut self,
-        linux: &mut Linux,
+        transfer: &Transfer,
         (config, now): (&Config, Time),
         (acked, sacked): (&mut Acked, bool),
         lost: u32,
     ) {
         let advanced = acked.segments > 0;
-        if linux.in_reduction() {
-            return linux.reduce(self.outstanding(), acked.delivered, lost, advanced);
+        if self.in_reduction() {
+            return self.reduce(transfer.outstanding(), acked.delivered, lost, advanced);
         }
         // `tcp_may_raise_cwnd`: where much is reordered, few ACKs advance.
-        let reordered = linux.reordering > super::REORDERING;
+        let reordered = self.reordering > super::REORDERING;
         let may_grow = advanced || reordered && sacked;
         if may_grow {
             // Whether it grows or not (`tcp_cong_avoid`).
-            linux.used.since = now.as_nanos();
+            self.used.since = now.as_nanos();
         }
-        if may_grow && acked.delivered > 0 && linux.is_window_limited() {
+        if may_grow && acked.delivered > 0 && self.is_window_limited() {
             let count = if config.count_acks { 1 } else { acked.delivered };
-            let pace = super::control::Pace::new(linux.tick, now);
-            acked.in_avoidance = linux.control.grow(&pace, &mut linux.window, count);
+            let pace = super::control::Pace::new(self.tick, now);
+            acked.in_avoidance = self.control.grow(&pace, &mut self.window, count);
         }
     }
 }

@@ -16,7 +16,7 @@ mod timers;
 mod transmit;
 mod undo;
 
-use sidestep_net::Time;
+use sidestep_net::{Span, Time};
 
 use self::{
     control::{Control, Pace, Window},
@@ -24,13 +24,14 @@ use self::{
     rtt::Estimator,
     segments::Segments,
 };
-use super::{Sender, State, Transmit};
-use crate::{
-    packet::Packet,
-    tcp::{Config, Counters, clock, signals::Acked, timeout::SenderTimeout},
+use super::{
+    Config, Counters, State, clock,
+    rtt::back_off,
+    timeout::SenderTimeout,
+    transfer::{Transfer, flag},
 };
 
-/// What a sender keeps beside what both profiles have.
+/// What a sender keeps beside its [`Transfer`].
 // In this order: what every ACK and every segment needs is in the first cache lines, as large simulations are as fast as memory is.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
@@ -38,7 +39,7 @@ pub(super) struct Linux {
     rtt: Estimator,
     /// The timeout with its back-off (`icsk_rto`).
     rto: u64,
-    /// When the timer was armed, and for how many nanoseconds.
+    /// When the timer was armed, and for how many nanoseconds; [`Time::MAX`]: it does not run.
     armed: (Time, u64),
     rack: Rack,
     window: Window,
@@ -103,22 +104,17 @@ enum Again {
 const REORDERING: u32 = 3;
 
 impl Linux {
-    /// What a sender with these settings keeps; `None`: its profile is another, or something else limits its rate.
-    pub(super) fn of(config: &Config) -> Option<Box<Linux>> {
-        config.is_linux().then(|| Box::new(Linux::new(config)))
-    }
-
-    fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
         Linux {
             segments: Segments::new(),
             recv_sack_cache: [(0, 0); 3],
             rack: Rack::new(),
             window: Window::new(config),
             control: Control::new(config),
-            rtt: Estimator::default(),
+            rtt: Estimator::new(config),
             state: CaState::Open,
             timer: SenderTimeout::Retransmission,
-            armed: (Time::ZERO, 0),
+            armed: (Time::MAX, 0),
             tick: clock::tick(config),
             wheel: clock::Wheel::of(config),
             rto: config.initial_rto.as_nanos(),
@@ -139,21 +135,78 @@ impl Linux {
         }
     }
 
-    pub(super) fn timer(&self) -> SenderTimeout {
-        self.timer
+    /// The state of an established connection.
+    #[inline]
+    pub(super) fn state(&self) -> State {
+        match self.state {
+            CaState::Open | CaState::Disorder => State::Open,
+            CaState::Cwr => State::Reduced,
+            CaState::Recovery => State::Recovery,
+            CaState::Loss => State::Loss,
+        }
     }
 
-    pub(super) fn in_flight(&self, outstanding: u32) -> u32 {
-        self.segments.in_flight(outstanding)
+    /// The congestion window.
+    #[inline]
+    pub(super) fn cwnd(&self) -> f64 {
+        self.window.exact_cwnd()
     }
 
-    /// Lost segments that wait to be sent again.
-    pub(super) fn waiting(&self) -> u32 {
-        if self.again == Again::Nothing { 0 } else { self.segments.lost.saturating_sub(self.segments.retransmitted) }
+    /// Takes the congestion window as another has set it: the MPTCP connection.
+    #[inline]
+    pub(super) fn take_cwnd(&mut self, segments: f64) {
+        self.window.take_cwnd(segments);
     }
 
-    pub(super) fn counters(&self) -> Counters {
-        Counters { lost_retransmits: self.segments.lost_again, ..self.counters }
+    /// The slow-start threshold; infinite before the first loss.
+    pub(super) fn ssthresh(&self) -> f64 {
+        self.window.exact_ssthresh()
+    }
+
+    /// Takes the slow-start threshold as another has set it.
+    #[inline]
+    pub(super) fn take_ssthresh(&mut self, segments: f64) {
+        self.window.take_ssthresh(segments);
+    }
+
+    /// The smoothed round-trip time; `None` before the first sample.
+    #[inline]
+    pub(super) fn srtt(&self) -> Option<Span> {
+        self.rtt.smoothed()
+    }
+
+    /// The retransmission timeout before back-off.
+    pub(super) fn rto(&self) -> Span {
+        Span::from_nanos(self.rtt.rto)
+    }
+
+    /// Sets the timeout until the first sample.
+    pub(super) fn set_rto(&mut self, rto: Span) {
+        self.rtt.rto = rto.as_nanos();
+    }
+
+    /// Segments in the network, of those that are `outstanding`, and lost ones that wait to be sent again.
+    #[inline]
+    pub(super) fn pipe(&self, outstanding: u32) -> (u32, u32) {
+        let waiting = self.segments.lost.saturating_sub(self.segments.retransmitted);
+        (self.segments.in_flight(outstanding), if self.again == Again::Nothing { 0 } else { waiting })
+    }
+
+    /// Whether the congestion window allows a segment now, or the SYN is to be sent.
+    #[inline]
+    pub(super) fn window_has_room(&self, transfer: &Transfer) -> bool {
+        self.segments.in_flight(transfer.outstanding()) < self.window.cwnd() || transfer.flags & flag::FORCED != 0
+    }
+
+    /// What happened.
+    pub(super) fn counters(&self, transfer: &Transfer) -> Counters {
+        Counters { lost_retransmits: self.segments.lost_again, delivered_ce: transfer.delivered_ce, ..self.counters }
+    }
+
+    /// The degree of reordering.
+    #[cfg(test)]
+    pub(super) fn reordering(&self) -> u32 {
+        self.reordering
     }
 
     #[cfg(test)]
@@ -162,83 +215,32 @@ impl Linux {
         ([of.sacked, of.lost, of.retransmitted], of.recount(una, next))
     }
 
-    /// Takes the congestion window as another has set it: the MPTCP connection.
-    #[inline]
-    pub(super) fn take_cwnd(&mut self, segments: f64) {
-        self.window.cwnd = segments as u32;
-    }
-
-    /// Takes the slow-start threshold as another has set it.
-    #[inline]
-    pub(super) fn take_ssthresh(&mut self, segments: f64) {
-        self.window.ssthresh = (segments as u32).min(control::INFINITE);
-    }
-}
-
-impl Sender {
-    /// Calls `act` with the Linux half; where that changes the windows, the other half shows them, too.
-    #[inline]
-    pub(super) fn with_linux<R: Default>(&mut self, act: impl FnOnce(&mut Self, &mut Linux) -> R) -> R {
-        let Some(mut linux) = self.linux.take() else { return R::default() };
-        let (cwnd, ssthresh) = (linux.window.cwnd, linux.window.ssthresh);
-        let result = act(self, &mut linux);
-        let window = &linux.window;
-        // What another has set may have a fraction, which stays as long as the whole segments do.
-        if window.cwnd != cwnd {
-            self.window.cwnd = f64::from(window.cwnd);
-        }
-        if window.ssthresh != ssthresh {
-            let infinite = window.ssthresh == control::INFINITE;
-            self.window.ssthresh = if infinite { f64::INFINITY } else { f64::from(window.ssthresh) };
-        }
-        self.linux = Some(linux);
-        result
-    }
-
-    // Apart from what the other profile does, so that this stays as small as it was.
-    #[inline(never)]
-    pub(super) fn take_linux_ack(&mut self, config: &Config, now: Time, packet: &Packet) -> Acked {
-        self.with_linux(|own, linux| own.handle_linux_ack(linux, config, now, packet))
-    }
-
-    #[inline(never)]
-    pub(super) fn poll_linux(&mut self, config: &Config, now: Time) -> Option<Transmit> {
-        self.with_linux(|own, linux| own.next_segment(linux, config, now))
-    }
-
-    /// The degree of reordering; `None`: the profile is another.
-    #[cfg(test)]
-    pub(in crate::tcp) fn reordering(&self) -> Option<u32> {
-        self.linux.as_ref().map(|linux| linux.reordering)
-    }
-
-    fn set_state(&mut self, linux: &mut Linux, now: Time, state: CaState) {
+    fn set_state(&mut self, transfer: &Transfer, now: Time, state: CaState) {
         if state == CaState::Loss {
-            linux.control.reset(now.as_nanos(), self.next);
+            self.control.reset(now.as_nanos(), transfer.next);
         }
-        linux.state = state;
-        self.state = match state {
-            CaState::Open | CaState::Disorder => State::Open,
-            CaState::Cwr => State::Reduced,
-            CaState::Recovery => State::Recovery,
-            CaState::Loss => State::Loss,
-        };
+        self.state = state;
     }
 
-    fn outstanding(&self) -> u32 {
-        self.next - self.una
-    }
-
-    fn pace(&self, linux: &Linux, now: Time) -> Pace {
-        let pace = Pace::new(linux.tick, now);
-        if !linux.window.in_slow_start() {
+    fn pace(&self, transfer: &Transfer, now: Time) -> Pace {
+        let pace = Pace::new(self.tick, now);
+        if !self.window.in_slow_start() {
             return pace;
         }
         // 64 KiB four times over at the pacing rate, but a millisecond at most (`hystart_ack_delay`): packets that are
         // sent or received as one make a train longer than the path does.
-        let train = (TRAIN_SEGMENTS / self.pacing_rate().max(1e-3)).min(1e-3);
+        let rate = pacing_rate((self.cwnd(), self.ssthresh()), self.srtt(), transfer.outstanding());
+        let train = (TRAIN_SEGMENTS / rate.max(1e-3)).min(1e-3);
         Pace { ack_delay: (train * 1e9) as u64, ..pace }
     }
+}
+
+/// The rate at which Linux would pace, in segments a second (`tcp_update_pacing_rate`), with these windows and this many
+/// segments in flight.
+pub(super) fn pacing_rate((cwnd, ssthresh): (f64, f64), srtt: Option<Span>, in_flight: u32) -> f64 {
+    let srtt = srtt.unwrap_or(Span::from_secs(1));
+    let gain = if cwnd < ssthresh / 2.0 { 2.0 } else { 1.2 };
+    gain * cwnd.max(f64::from(in_flight)) / srtt.as_secs_f64()
 }
 
 /// Segments of 1448 bytes in four times 64 KiB.

@@ -2,18 +2,18 @@
 
 use sidestep_net::Time;
 
-use super::{Algorithm, Config};
+use crate::tcp::{Algorithm, Config};
 
 /// Smallest window after a loss (RFC 5681 §3.1, equation 4): one segment would wait for a delayed ACK in each round
 /// trip.
-pub(super) const MIN_WINDOW: f64 = 2.0;
+pub(in crate::tcp) const MIN_WINDOW: f64 = 2.0;
 
 /// The congestion window and what its algorithm remembers.
 #[derive(Clone, Debug)]
-pub(super) struct Window {
-    pub(super) cwnd: f64,
-    pub(super) ssthresh: f64,
-    /// Apart, as Reno has none, nor has [`Profile::Linux`](super::Profile::Linux) here.
+pub(in crate::tcp) struct Window {
+    pub(in crate::tcp) cwnd: f64,
+    pub(in crate::tcp) ssthresh: f64,
+    /// Apart, as Reno has none.
     memory: Option<Box<Memory>>,
 }
 
@@ -76,9 +76,8 @@ const HYSTART_CSS_ROUNDS: u8 = 5;
 const HYSTART_CSS_DIVISOR: f64 = 4.0;
 
 impl Window {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(in crate::tcp) fn new(config: &Config) -> Self {
         let memory = match config.algorithm {
-            _ if config.is_linux() => None,
             Algorithm::Reno | Algorithm::Coupled => None,
             Algorithm::Cubic => Some(Memory::Cubic(Cubic { round_rtt: f32::INFINITY, ..Cubic::default() })),
             Algorithm::Dctcp => Some(Memory::Dctcp(Dctcp { alpha: 1.0, acked: 0, marked: 0 })),
@@ -91,7 +90,7 @@ impl Window {
 
     /// Grows the window after `acked` segments were acknowledged while it was the limit; `srtt` is in nanoseconds.
     #[inline]
-    pub(super) fn grow(&mut self, config: &Config, now: Time, acked: u32, srtt: u64) {
+    pub(in crate::tcp) fn grow(&mut self, config: &Config, now: Time, acked: u32, srtt: u64) {
         let acked = if config.count_acks { 1 } else { acked };
         if self.cwnd < self.ssthresh {
             // RFC 3465, section 2.3, with L = 2: an ACK for two segments opens the window by two, which makes up for
@@ -113,7 +112,7 @@ impl Window {
     }
 
     /// Shrinks the window after a loss or, if `marked`, an echoed mark; `flight` segments are in the network.
-    pub(super) fn shrink(&mut self, flight: f64, marked: bool) {
+    pub(in crate::tcp) fn shrink(&mut self, flight: f64, marked: bool) {
         // RFC 5681, section 3.1: what is in flight, as a window that was not used says nothing of the path.
         let base = flight.min(self.cwnd);
         let window = match self.memory.as_deref_mut() {
@@ -143,14 +142,6 @@ impl Window {
             _ => {}
         }
         self.cwnd = 1.0;
-    }
-
-    /// Halves the window and the threshold, although nothing was lost: for MPTCP's penalisation.
-    pub(super) fn halve(&mut self) {
-        self.cwnd = (self.cwnd / 2.0).max(1.0);
-        if self.ssthresh.is_finite() {
-            self.ssthresh = (self.ssthresh / 2.0).max(MIN_WINDOW);
-        }
     }
 
     /// Resets the window after an idle time of a timeout (RFC 5681, section 4.1): else a whole window would leave at

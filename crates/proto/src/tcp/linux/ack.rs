@@ -3,17 +3,17 @@
 use sidestep_net::Time;
 
 use super::{
-    super::{Sender, State, flag},
     CaState, Linux,
     cubic::Exit,
     segments::{EVER, SACKED},
     undo::answers_before,
 };
 use crate::{
-    packet::{Flags, Packet},
+    packet::Packet,
     tcp::{
         Config,
         signals::{Acked, Signals},
+        transfer::{Stage, Transfer},
     },
 };
 
@@ -75,44 +75,44 @@ impl Linux {
             self.rack.reordered = true;
         }
     }
-}
 
-impl Sender {
-    /// Handles an ACK in the profile of Linux.
-    #[inline]
-    pub(in crate::tcp::sender) fn handle_linux_ack(
+    /// Handles an ACK.
+    // Apart from what the other machine does, so that this stays as small as it was.
+    #[inline(never)]
+    pub(in crate::tcp) fn handle_ack(
         &mut self,
-        linux: &mut Linux,
+        transfer: &mut Transfer,
         config: &Config,
         now: Time,
         packet: &Packet,
     ) -> Acked {
         let ack = packet.seq;
-        if ack > self.next || matches!(self.state, State::Closed | State::SynSent | State::Finished | State::Failed) {
+        if ack > transfer.next || transfer.stage != Stage::Established {
             return Acked::default();
         }
-        let marked = packet.flags.has(Flags::ECE) && self.flags & flag::ECN != 0;
-        let (outstanding, marked_lost, was) = (self.outstanding(), linux.segments.marked, linux.state);
+        let marked = transfer.is_marked(packet.flags);
+        let (outstanding, marked_lost, was) = (transfer.outstanding(), self.segments.marked, self.state);
+        let window = self.window;
         let mut acked = Acked::default();
         let mut sacked = false;
-        let advances = ack > self.una && packet.sack[0] == (0, 0) && !marked && linux.is_at_ease();
-        let sent_at = if advances { linux.segments.sent_once(self.una, ack) } else { None };
+        let advances = ack > transfer.una && packet.sack[0] == (0, 0) && !marked && self.is_at_ease();
+        let sent_at = if advances { self.segments.sent_once(transfer.una, ack) } else { None };
         if let Some(sent_at) = sent_at {
-            self.advance(linux, (config, now), packet, sent_at, &mut acked);
+            self.advance(transfer, (config, now), packet, sent_at, &mut acked);
         } else {
-            sacked = self.take_ack(linux, (config, now), packet, marked, &mut acked);
+            sacked = self.take_ack(transfer, (config, now), packet, marked, &mut acked);
         }
-        self.delivered = self.delivered.wrapping_add(acked.delivered);
+        transfer.delivered = transfer.delivered.wrapping_add(acked.delivered);
         if marked {
-            self.delivered_ce = self.delivered_ce.wrapping_add(acked.delivered);
-            linux.counters.delivered_ce += acked.delivered;
+            transfer.delivered_ce = transfer.delivered_ce.wrapping_add(acked.delivered);
         }
-        linux.control.count(acked.delivered, marked, (self.una, self.next));
+        self.control.count(acked.delivered, marked, (transfer.una, transfer.next));
         if outstanding > 0 {
-            let lost = linux.segments.marked.wrapping_sub(marked_lost);
-            self.control(linux, (config, now), (&mut acked, sacked), lost);
+            let lost = self.segments.marked.wrapping_sub(marked_lost);
+            self.control(transfer, (config, now), (&mut acked, sacked), lost);
         }
-        self.report(linux, was, &mut acked);
+        self.window.restore_parts(&window);
+        self.report(transfer, was, &mut acked);
         acked
     }
 
@@ -120,32 +120,32 @@ impl Sender {
     #[inline(always)]
     fn advance(
         &mut self,
-        linux: &mut Linux,
+        transfer: &mut Transfer,
         (config, now): (&Config, Time),
         packet: &Packet,
         (first, last): (u64, u64),
         acked: &mut Acked,
     ) {
         let ack = packet.seq;
-        acked.segments = ack - self.una;
+        acked.segments = ack - transfer.una;
         acked.delivered = acked.segments;
-        self.window_end = ack.saturating_add(packet.window);
-        linux.rack.advance(now.as_nanos(), last, ack - 1, false, linux.rtt.least);
-        self.una = ack;
-        linux.retransmits = 0;
-        self.backoff = 0;
-        linux.segments.examined = ack;
+        transfer.window_end = ack.saturating_add(packet.window);
+        self.rack.advance(now.as_nanos(), last, ack - 1, false, self.rtt.least);
+        transfer.una = ack;
+        self.retransmits = 0;
+        transfer.backoff = 0;
+        self.segments.examined = ack;
         let since = |at: u64| now.as_nanos().saturating_sub(at);
-        self.take_rtt(linux, (config, now), (since(first), since(last)), acked);
-        linux.rack.adapt(now.as_nanos(), last);
-        self.set_timer(linux, config, now);
+        self.take_rtt(transfer, (config, now), (since(first), since(last)), acked);
+        self.rack.adapt(now.as_nanos(), last);
+        self.set_timer(transfer, config, now);
     }
 
     /// Takes any ACK; returns whether it reports segments that were not known to have arrived.
     #[inline(never)]
     fn take_ack(
         &mut self,
-        linux: &mut Linux,
+        transfer: &mut Transfer,
         (config, now): (&Config, Time),
         packet: &Packet,
         marked: bool,
@@ -154,51 +154,52 @@ impl Sender {
         let ack = packet.seq;
         let window_end = ack.saturating_add(packet.window);
         let mut seen = Seen {
-            prior_una: self.una,
-            prior_highest: linux.segments.highest_sacked(self.una),
-            advanced: ack > self.una,
+            prior_una: transfer.una,
+            prior_highest: self.segments.highest_sacked(transfer.una),
+            advanced: ack > transfer.una,
             marked,
-            window_moved: window_end > self.window_end && ack == self.una,
+            window_moved: window_end > transfer.window_end && ack == transfer.una,
             echo: packet.sent,
             ..Seen::default()
         };
-        if ack >= self.una {
-            self.window_end = window_end;
+        if ack >= transfer.una {
+            transfer.window_end = window_end;
         }
-        let outstanding = self.outstanding();
+        let outstanding = transfer.outstanding();
         if packet.sack[0] != (0, 0) {
-            self.take_sacks(linux, now, packet, &mut seen);
+            self.take_sacks(transfer, now, packet, &mut seen);
         }
         if ack >= seen.prior_una {
             acked.segments = ack - seen.prior_una;
-            self.clean(linux, (config, now), ack, &mut seen, acked);
+            self.clean(transfer, (config, now), ack, &mut seen, acked);
         }
-        linux.rack.adapt(now.as_nanos(), seen.newest);
-        if linux.probe_end > 0 {
-            self.end_probe(linux, now, ack, &seen);
+        self.rack.adapt(now.as_nanos(), seen.newest);
+        if self.probe_end > 0 {
+            self.end_probe(transfer, now, ack, &seen);
         }
-        let dubious = seen.sacked || seen.marked || seen.duplicate || linux.state != CaState::Open;
+        let dubious = seen.sacked || seen.marked || seen.duplicate || self.state != CaState::Open;
         if (dubious || !seen.advanced && !seen.window_moved) && (outstanding > 0 || seen.duplicate) {
-            self.alert(linux, now, &mut seen);
+            self.alert(transfer, now, &mut seen);
         }
         if seen.set_timer {
-            self.set_timer(linux, config, now);
+            self.set_timer(transfer, config, now);
         }
         acked.delivered = seen.delivered;
         seen.sacked
     }
 
     /// The signals of an ACK.
-    fn report(&mut self, linux: &Linux, was: CaState, acked: &mut Acked) {
-        let entered = |state: CaState| linux.state == state && was != state;
+    fn report(&mut self, transfer: &mut Transfer, was: CaState, acked: &mut Acked) {
+        let entered = |state: CaState| self.state == state && was != state;
         if entered(CaState::Recovery) {
             acked.signals.bits |= Signals::RECOVERY;
         }
         if entered(CaState::Cwr) {
             acked.signals.bits |= Signals::REDUCED;
         }
-        if acked.segments > 0 && self.una == self.supplied && self.flags & flag::FIN != 0 {
-            self.end(State::Finished);
+        if acked.segments > 0 && transfer.is_done() {
+            transfer.stage = Stage::Finished;
+            self.disarm();
             acked.signals.bits |= Signals::FINISHED;
         }
     }
@@ -206,7 +207,7 @@ impl Sender {
     /// Takes SACK blocks. The first reports a duplicate if it lies below the ACK, where its ends are written the wrong way
     /// around, or within the second (RFC 2883).
     #[inline(never)]
-    fn take_sacks(&mut self, linux: &mut Linux, now: Time, packet: &Packet, seen: &mut Seen) {
+    fn take_sacks(&mut self, transfer: &Transfer, now: Time, packet: &Packet, seen: &mut Seen) {
         let (ack, [first, second, _]) = (packet.seq, packet.sack);
         let below = first.0 > first.1;
         let within = second.0 < second.1 && second.0 <= first.0 && first.1 <= second.1;
@@ -216,71 +217,71 @@ impl Sender {
             _ => None,
         };
         // Of those beyond the ACK the kernel keeps another count.
-        linux.counters.dsack_received += u32::from(below);
+        self.counters.dsack_received += u32::from(below);
         if let Some(seq) = duplicate {
-            self.take_duplicate(linux, seq, seen);
+            self.take_duplicate(transfer, seq, seen);
         }
         let skip = usize::from(duplicate.is_some());
         let mut blocks = packet.sack;
         blocks[..skip].fill((0, 0));
         // From the lowest: what is found to be reordered is what lies below the highest sacked before.
         blocks.sort_unstable();
-        let cache = linux.recv_sack_cache;
+        let cache = self.recv_sack_cache;
         let mut known = [(0, 0); 3];
         for ((from, to), known) in blocks.into_iter().zip(&mut known) {
             let (from, to) = (ack + u32::from(from), ack + u32::from(to));
-            if from < to && to <= self.next {
+            if from < to && to <= transfer.next {
                 // Blocks mostly grow at their ends.
                 let cached = cache.iter().find(|(first, end)| (*first..*end).contains(&from));
-                let new = cached.map_or(from, |(_, end)| *end).max(self.una);
-                self.take_block(linux, now, (new, to), seen);
+                let new = cached.map_or(from, |(_, end)| *end).max(transfer.una);
+                self.take_block(transfer, now, (new, to), seen);
                 *known = (from, to);
             }
         }
-        linux.recv_sack_cache = known;
+        self.recv_sack_cache = known;
     }
 
-    fn take_block(&mut self, linux: &mut Linux, now: Time, (from, to): (u32, u32), seen: &mut Seen) {
+    fn take_block(&mut self, transfer: &Transfer, now: Time, (from, to): (u32, u32), seen: &mut Seen) {
         for seq in from..to {
-            if linux.segments.has(seq, SACKED) {
+            if self.segments.has(seq, SACKED) {
                 continue;
             }
-            let (sent_at, again) = (linux.segments.sent_at(seq), linux.segments.has(seq, EVER));
-            linux.rack.advance(now.as_nanos(), sent_at, seq, again, linux.rtt.least);
+            let (sent_at, again) = (self.segments.sent_at(seq), self.segments.has(seq, EVER));
+            self.rack.advance(now.as_nanos(), sent_at, seq, again, self.rtt.least);
             seen.newest = seen.newest.max(sent_at);
-            if !linux.segments.has(seq, EVER) {
-                if seq < linux.segments.highest_sacked(self.una) {
+            if !self.segments.has(seq, EVER) {
+                if seq < self.segments.highest_sacked(transfer.una) {
                     seen.reordered = Some(seen.reordered.map_or(seq, |low| low.min(seq)));
                 }
-                seen.original |= seq < self.recover;
+                seen.original |= seq < transfer.recover;
                 seen.sacked_at = Some((seen.sacked_at.map_or(sent_at, |(first, _)| first), sent_at));
             }
-            linux.segments.sack(seq);
+            self.segments.sack(seq);
             seen.sacked = true;
             seen.delivered += 1;
         }
     }
 
     /// The receiver had a segment already (`tcp_check_dsack`).
-    fn take_duplicate(&mut self, linux: &mut Linux, seq: u32, seen: &mut Seen) {
-        seen.probe_duplicate = linux.probe_end > 0 && linux.probe_end == seq + 1;
-        linux.undo.duplicates += 1;
+    fn take_duplicate(&mut self, transfer: &Transfer, seq: u32, seen: &mut Seen) {
+        seen.probe_duplicate = self.probe_end > 0 && self.probe_end == seq + 1;
+        self.undo.duplicates += 1;
         // What was not sent again was duplicated by the network, which is no sign of a needless recovery
         // (`tcp_dsack_seen`).
-        if linux.undo.duplicates > self.retransmits {
+        if self.undo.duplicates > transfer.retransmits {
             return;
         }
         // Neither a probe nor a loss without reordering says that the tolerance was too small.
-        if linux.rack.reordered && !seen.probe_duplicate {
-            linux.rack.duplicate_seen = true;
+        if self.rack.reordered && !seen.probe_duplicate {
+            self.rack.duplicate_seen = true;
         }
         seen.duplicate = true;
         seen.delivered += 1;
-        if seq < self.una {
-            linux.undo.note_duplicate(seq + 1);
-        } else if seq < self.next && linux.segments.has(seq, EVER) {
-            linux.undo.note_duplicate(seq + 1);
-            linux.segments.clear_retransmission(seq);
+        if seq < transfer.una {
+            self.undo.note_duplicate(seq + 1);
+        } else if seq < transfer.next && self.segments.has(seq, EVER) {
+            self.undo.note_duplicate(seq + 1);
+            self.segments.clear_retransmission(seq);
         }
     }
 
@@ -288,21 +289,21 @@ impl Sender {
     #[inline]
     fn clean(
         &mut self,
-        linux: &mut Linux,
+        transfer: &mut Transfer,
         (config, now): (&Config, Time),
         ack: u32,
         seen: &mut Seen,
         acked: &mut Acked,
     ) {
         let nanos = now.as_nanos();
-        let clean = linux.segments.is_clean();
-        for seq in self.una..ack {
-            let (sent_at, flags) = linux.segments.acknowledge(seq);
+        let clean = self.segments.is_clean();
+        for seq in transfer.una..ack {
+            let (sent_at, flags) = self.segments.acknowledge(seq);
             if flags & EVER != 0 {
                 seen.again_acked = true;
             } else if flags & SACKED == 0 {
                 seen.acked_at = Some((seen.acked_at.map_or(sent_at, |(first, _)| first), sent_at));
-                seen.original |= seq < self.recover;
+                seen.original |= seq < transfer.recover;
                 if seq < seen.prior_highest {
                     seen.reordered = Some(seen.reordered.map_or(seq, |low| low.min(seq)));
                 }
@@ -312,26 +313,26 @@ impl Sender {
                 let again = flags & EVER != 0;
                 // What was sent first has arrived, of which RACK knows no time (`tcp_skb_spurious_retrans`).
                 if !(again && answers_before(seen.echo, sent_at)) {
-                    linux.rack.advance(nanos, sent_at, seq, again, linux.rtt.least);
+                    self.rack.advance(nanos, sent_at, seq, again, self.rtt.least);
                     seen.newest = seen.newest.max(sent_at);
                 }
             }
         }
-        self.una = ack;
+        transfer.una = ack;
         if seen.advanced {
-            linux.retransmits = 0;
-            self.backoff = 0;
+            self.retransmits = 0;
+            transfer.backoff = 0;
         }
         if !clean {
             if let Some(low) = seen.reordered {
-                linux.note_reordering(low, self.una);
+                self.note_reordering(low, transfer.una);
             }
-            linux.segments.forget(ack);
+            self.segments.forget(ack);
         } else {
-            linux.segments.examined = ack;
+            self.segments.examined = ack;
         }
-        let measured = self.measure(linux, (config, now), seen, acked);
-        let head_at = (self.una < self.next).then(|| linux.segments.sent_at(self.una));
+        let measured = self.measure(transfer, (config, now), seen, acked);
+        let head_at = (transfer.una < transfer.next).then(|| self.segments.sent_at(transfer.una));
         // What was sent after the first segment would put its timeout off again and again.
         let sacked_earlier = seen.sacked_at.zip(head_at).is_some_and(|((first, _), head)| first < head);
         seen.set_timer = seen.advanced || measured && sacked_earlier;
@@ -339,7 +340,13 @@ impl Sender {
 
     /// Takes the round-trip time of an ACK (`tcp_ack_update_rtt`); returns whether there is one. RFC 6298 §3 (Karn):
     /// none of what was sent again, whose ACK may answer either; but the echoed time tells which it was.
-    fn measure(&mut self, linux: &mut Linux, (config, now): (&Config, Time), seen: &Seen, acked: &mut Acked) -> bool {
+    fn measure(
+        &mut self,
+        transfer: &mut Transfer,
+        (config, now): (&Config, Time),
+        seen: &Seen,
+        acked: &mut Acked,
+    ) -> bool {
         let since = |at: u64| now.as_nanos().saturating_sub(at);
         let own = seen.acked_at.filter(|_| !seen.again_acked).map(|(first, last)| (since(first), since(last)));
         let by_sack = seen.sacked_at.map(|(first, last)| (since(first), since(last)));
@@ -348,7 +355,7 @@ impl Sender {
             return false;
         };
         let last = by_sack.or(own).map_or(rtt, |(_, last)| last);
-        self.take_rtt(linux, (config, now), (rtt, last), acked);
+        self.take_rtt(transfer, (config, now), (rtt, last), acked);
         true
     }
 
@@ -356,52 +363,51 @@ impl Sender {
     #[inline]
     fn take_rtt(
         &mut self,
-        linux: &mut Linux,
+        transfer: &mut Transfer,
         (config, now): (&Config, Time),
         (rtt, last): (u64, u64),
         acked: &mut Acked,
     ) {
-        linux.rtt.sample_least(last);
-        let round_ended = self.una > self.round_end;
-        linux.rtt.sample(config, rtt, round_ended);
+        self.rtt.sample_least(last);
+        let round_ended = transfer.una > transfer.round_end;
+        self.rtt.sample(config, rtt, round_ended);
         if round_ended {
-            self.round_end = self.next;
+            transfer.round_end = transfer.next;
             acked.signals.bits |= Signals::ROUND;
         }
-        linux.rto = linux.rtt.timeout(config);
-        self.round_trip.adopt(linux.rtt.srtt(), linux.rto);
-        if linux.control.watches_delay() {
-            self.watch_delay(linux, now, last);
+        self.rto = self.rtt.rto;
+        if self.control.watches_delay() {
+            self.watch_delay(transfer, now, last);
         }
     }
 
-    fn watch_delay(&mut self, linux: &mut Linux, now: Time, rtt: u64) {
-        let pace = self.pace(linux, now);
-        let Some(exit) = linux.control.sample(&pace, &linux.window, rtt, (self.una, self.next)) else { return };
-        linux.window.ssthresh = linux.window.cwnd;
+    fn watch_delay(&mut self, transfer: &Transfer, now: Time, rtt: u64) {
+        let pace = self.pace(transfer, now);
+        let Some(exit) = self.control.sample(&pace, &self.window, rtt, (transfer.una, transfer.next)) else { return };
+        self.window.set_ssthresh(self.window.cwnd());
         let count = match exit {
-            Exit::Train => &mut linux.counters.hystart_train,
-            Exit::Delay => &mut linux.counters.hystart_delay,
+            Exit::Train => &mut self.counters.hystart_train,
+            Exit::Delay => &mut self.counters.hystart_delay,
         };
         *count += 1;
     }
 
     /// What an ACK says of a tail loss probe (`tcp_process_tlp_ack`; RFC 8985, section 7.4).
-    fn end_probe(&mut self, linux: &mut Linux, now: Time, ack: u32, seen: &Seen) {
-        if ack < linux.probe_end {
+    fn end_probe(&mut self, transfer: &mut Transfer, now: Time, ack: u32, seen: &Seen) {
+        if ack < self.probe_end {
             return;
         }
-        if !linux.probe_again || seen.probe_duplicate {
-            linux.probe_end = 0;
-        } else if ack > linux.probe_end {
+        if !self.probe_again || seen.probe_duplicate {
+            self.probe_end = 0;
+        } else if ack > self.probe_end {
             // Only the probe arrived: it repaired a loss, for which the window shrinks.
-            self.begin_reduction(linux, false);
-            self.set_state(linux, now, CaState::Cwr);
-            linux.end_reduction();
-            self.keep_open(linux, now);
-            linux.counters.loss_probe_recovery += 1;
+            self.begin_reduction(transfer, false);
+            self.set_state(transfer, now, CaState::Cwr);
+            self.end_reduction();
+            self.keep_open(transfer, now);
+            self.counters.loss_probe_recovery += 1;
         } else if !(seen.advanced || seen.window_moved || seen.sacked) {
-            linux.probe_end = 0;
+            self.probe_end = 0;
         }
     }
 }

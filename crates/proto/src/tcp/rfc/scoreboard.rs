@@ -2,7 +2,7 @@
 
 /// Segments that must be sacked above one that counts as lost (RFC 6675, section 2, DupThresh; RFC 5681, section 3.2):
 /// fewer are often reordered, and more would leave small windows to the timer.
-pub(super) const DUP_THRESH: u32 = 3;
+pub(in crate::tcp) const DUP_THRESH: u32 = 3;
 
 /// The segments between `una` and `next`; all counts are kept, so that nothing looks at the whole window.
 #[derive(Clone, Debug, Default)]

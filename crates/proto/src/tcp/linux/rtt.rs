@@ -1,5 +1,7 @@
 //! The round-trip time and the retransmission timeout as Linux has them (`tcp_rtt_estimator`).
 
+use sidestep_net::Span;
+
 use crate::tcp::Config;
 
 /// What is known of the round-trip time, in nanoseconds.
@@ -13,18 +15,26 @@ pub(super) struct Estimator {
     variation: u64,
     /// The least time; zero before the first sample.
     pub(super) least: u64,
+    /// The timeout before back-off.
+    pub(super) rto: u64,
 }
 
 impl Estimator {
+    /// An estimate without samples.
+    pub(super) fn new(config: &Config) -> Self {
+        Estimator { rto: config.initial_rto.as_nanos(), ..Estimator::default() }
+    }
+
     /// The smoothed time; zero before the first sample.
     #[inline]
     pub(super) fn srtt(&self) -> u64 {
         self.srtt >> 3
     }
 
-    /// The timeout before back-off.
-    pub(super) fn timeout(&self, config: &Config) -> u64 {
-        (self.srtt() + self.variation).min(config.max_rto.as_nanos())
+    /// The smoothed time, a nanosecond at least; `None` before the first sample.
+    #[inline]
+    pub(super) fn smoothed(&self) -> Option<Span> {
+        (self.srtt > 0).then(|| Span::from_nanos(self.srtt().max(1)))
     }
 
     /// Takes the time of the last segment of an ACK. Linux forgets the least time after five minutes; here it stays.
@@ -42,7 +52,12 @@ impl Estimator {
     /// `tcp_rto_min` at least, so that a delayed ACK is no timeout on a long path either.
     #[inline]
     pub(super) fn sample(&mut self, config: &Config, rtt: u64, round_ended: bool) {
-        let floor = config.min_rto.as_nanos();
+        self.estimate(config.min_rto.as_nanos(), rtt, round_ended);
+        self.rto = (self.srtt() + self.variation).min(config.max_rto.as_nanos());
+    }
+
+    #[inline]
+    fn estimate(&mut self, floor: u64, rtt: u64, round_ended: bool) {
         if self.srtt == 0 {
             self.srtt = (rtt << 3).max(1);
             self.deviation = rtt << 1;

@@ -152,7 +152,7 @@ impl Cubic {
         if una > self.end_seq {
             self.begin_round(pace.now, next);
         }
-        if window.cwnd < LOW_WINDOW {
+        if window.cwnd() < LOW_WINDOW {
             return None;
         }
         let mut exit = None;

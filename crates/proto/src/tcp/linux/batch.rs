@@ -2,11 +2,8 @@
 
 use sidestep_net::{Span, Time};
 
-use super::{
-    super::{Sender, flag},
-    CaState, Linux,
-    control::Window,
-};
+use super::{CaState, Linux};
+use crate::tcp::transfer::{Transfer, flag};
 
 /// Fewest segments of a full batch (`tcp_min_tso_segs`).
 const MIN_SEGMENTS: u32 = 2;
@@ -23,24 +20,24 @@ const WINDOW_DIVISOR: u32 = 3;
 /// `tcp_tso_should_defer`): a full batch would not be worth the delay.
 const SOON: Span = Span::from_millis(1);
 
-impl Sender {
+impl Linux {
     /// Says how many segments leave together now, none if they wait, where the congestion window has `room` for so many; returns
     /// whether it has them wait.
     #[inline]
-    pub(super) fn begin_batch(&mut self, linux: &mut Linux, now: Time, room: u32) -> bool {
-        let (allowed, waiting) = (self.window_end - self.next, self.supplied - self.next);
+    pub(super) fn begin_batch(&mut self, transfer: &Transfer, now: Time, room: u32) -> bool {
+        let (allowed, waiting) = (transfer.window_end - transfer.next, transfer.supplied - transfer.next);
         // The full batch comes last, as it takes a division.
         if waiting > 1
-            && self.defers(linux, now, (room, allowed, waiting))
-            && room.min(allowed) < self.full_batch(linux)
+            && self.defers(transfer, now, (room, allowed, waiting))
+            && room.min(allowed) < self.full_batch(transfer)
         {
             return room < allowed && room <= waiting;
         }
         // Two batches fit the window at least.
-        let half = (linux.window.cwnd / 2).max(1);
-        linux.batch = half.min(room).min(allowed).min(waiting);
-        if linux.batch > MIN_SEGMENTS {
-            linux.batch = linux.batch.min(self.full_batch(linux));
+        let half = (self.window.cwnd() / 2).max(1);
+        self.batch = half.min(room).min(allowed).min(waiting);
+        if self.batch > MIN_SEGMENTS {
+            self.batch = self.batch.min(self.full_batch(transfer));
         }
         false
     }
@@ -48,30 +45,30 @@ impl Sender {
     /// The segments of a full batch: what goes in a 1024th of a second at the pacing rate (`tcp_update_pacing_rate`), and more on short
     /// round trips.
     #[inline]
-    fn full_batch(&self, linux: &Linux) -> u32 {
-        let Window { cwnd, ssthresh, .. } = linux.window;
+    fn full_batch(&self, transfer: &Transfer) -> u32 {
+        let (cwnd, ssthresh) = (self.window.cwnd(), self.window.ssthresh());
         let percent = if cwnd < ssthresh / 2 { 200 } else { 120 };
-        let paced = u64::from(cwnd.max(self.outstanding())) * percent * BATCH_BYTES / linux.rtt.srtt().max(1);
-        let near = MAX_BYTES.checked_shr((linux.rtt.least / HALVING) as u32).unwrap_or(0);
+        let paced = u64::from(cwnd.max(transfer.outstanding())) * percent * BATCH_BYTES / self.rtt.srtt().max(1);
+        let near = MAX_BYTES.checked_shr((self.rtt.least / HALVING) as u32).unwrap_or(0);
         ((paced + near).min(MAX_BYTES) as u32 / SEGMENT).max(MIN_SEGMENTS)
     }
 
     /// Whether less than a full batch waits for the next ACK.
-    fn defers(&self, linux: &Linux, now: Time, (room, allowed, waiting): (u32, u32, u32)) -> bool {
-        let window = linux.window.cwnd.min(self.window_end - self.una);
-        if linux.state >= CaState::Recovery
-            || now.since(self.last_sent) > SOON
-            || self.una == self.next
+    fn defers(&self, transfer: &Transfer, now: Time, (room, allowed, waiting): (u32, u32, u32)) -> bool {
+        let window = self.window.cwnd().min(transfer.window_end - transfer.una);
+        if self.state >= CaState::Recovery
+            || now.since(transfer.last_sent) > SOON
+            || transfer.una == transfer.next
             || room.min(allowed) * WINDOW_DIVISOR >= window
         {
             return false;
         }
-        let srtt = linux.rtt.srtt();
-        let ack_at = linux.segments.sent_at(self.una) + srtt;
+        let srtt = self.rtt.srtt();
+        let ack_at = self.segments.sent_at(transfer.una) + srtt;
         if ack_at > now.as_nanos() + (srtt / 2).min(SOON.as_nanos()) {
             return false;
         }
-        let no_more = self.flags & flag::FIN != 0;
+        let no_more = transfer.flags & flag::FIN != 0;
         !no_more || room.min(allowed) <= waiting
     }
 }
