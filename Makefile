@@ -76,7 +76,7 @@ bench-policy: ## What a call of the path changer's policy costs in the kernel
 	$(SUDO) env PATH="$$PATH" $(CARGO) test --locked --workspace --test parity -- --ignored --nocapture what_a_call
 
 bench-mptcp-pm: ## 1,000 MPTCP connections of 8 subflows: latency, leaks, time of a list; and of 32, more than there are ports
-	$(SUDO) env PATH="$$PATH" $(CARGO) test --locked --release -p sidestep-agent --test path_manager -- --ignored --nocapture
+	$(SUDO) env PATH="$$PATH" $(CARGO) test --locked --release -p sidestep-mptcp --features daemon --test path_manager -- --ignored --nocapture
 
 semper-lab: build ## Scenarios of the SEMPER paper's figures in the lab, scaled down: three quarters of an hour
 	$(SUDO) scripts/semper-lab --sidestep $(SIDESTEP)

@@ -300,7 +300,7 @@ fn a_dry_run_changes_nothing() {
     assert_eq!(pair.client.subflows(&connection).len(), 1);
 }
 
-/// 1,000 connections of 8 subflows, three times: `cargo test -p sidestep-agent --test path_manager -- --ignored --nocapture`.
+/// 1,000 connections of 8 subflows, three times: `cargo test -p sidestep-mptcp --features daemon --test path_manager -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes half a minute; `make bench-mptcp-pm` runs it"]
 fn a_thousand_connections_get_8_subflows_each_in_bounded_time_and_leave_nothing() {

@@ -221,7 +221,7 @@ fn connections_that_a_table_has_on_a_silent_path_go_on_by_others() {
     assert!(back.iter().zip(&paths).all(|(now, path)| *now == [*path; 2]), "{back:?}, before {paths:?}");
 }
 
-/// `cargo test -p sidestep-agent --test edge -- --ignored --nocapture processor_time`.
+/// `cargo test -p sidestep-semper --features daemon --test edge -- --ignored --nocapture processor_time`.
 #[test]
 #[ignore = "a measurement"]
 fn processor_time_of_probes() {
