@@ -1,14 +1,19 @@
 //! Runs a scenario in the simulator, and leaves the results that the lab leaves.
 
+mod addressing;
+mod agenda;
 mod capture;
 mod closing;
-mod doubts;
+mod connections;
 mod estimate;
 mod flows;
+mod links;
 mod loops;
 mod opening;
 mod paths;
+mod sampling;
 mod simulation;
+mod systems;
 
 use std::{
     num::NonZero,

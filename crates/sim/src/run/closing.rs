@@ -4,13 +4,10 @@ use sidestep_flow_hash::FlowKey;
 use std::net::SocketAddrV6;
 
 use sidestep_net::{Bytes, NodeId, Time};
-use sidestep_proto::tcp::{Receiver, Sender};
+use sidestep_proto::tcp::Sender;
 use sidestep_results::{FlowRecord, Recorder, Records, SubflowRecord, WriteError};
 
-use super::{
-    SimError,
-    simulation::{Open, Simulation},
-};
+use super::{SimError, connections::Open, simulation::Simulation};
 use crate::steering::read;
 use sidestep_engine::{FlowId, Half};
 
@@ -23,17 +20,17 @@ impl Simulation<'_> {
         writer: &mut Option<&mut Records>,
         recorder: &mut Recorder,
     ) -> Result<(), SimError> {
-        let Some(open) = self.open.remove(&flow) else {
-            if let Some(open) = self.closing.remove(&flow) {
+        let Some(open) = self.connections.open.remove(&flow) else {
+            if let Some(open) = self.connections.closing.remove(&flow) {
                 self.ended(flow, open);
             }
             return Ok(());
         };
         let now = self.world.now();
         let bytes = self.world.acked_bytes(flow);
-        let planned = &self.planned[open.planned];
+        let planned = &self.traffic.planned[open.planned];
         let name = |node: NodeId| self.scenario.topology.node(node).name.clone();
-        let flows = flow.0..flow.0 + open.keys.len() as u32;
+        let flows = open.flows(flow);
         let subflows = self.subflow_records(flow, &open);
         let before = if now < Time::ZERO + self.scenario.warmup { bytes } else { open.acked_at_warmup };
         let record = FlowRecord {
@@ -48,11 +45,11 @@ impl Simulation<'_> {
             completed: completed && planned.size.is_some_and(|size| bytes >= size.get()),
             bytes: Bytes::new(bytes),
             bytes_in_window: Bytes::new(bytes - before.min(bytes)),
-            retransmits: flows.clone().map(|flow| self.world.report(FlowId(flow)).retransmits).sum(),
+            retransmits: flows.clone().map(|flow| self.world.report(flow).retransmits).sum(),
             moves: self.world.steering.moves_of(flow),
             // Those of data are the outages'.
-            timeouts: flows.clone().map(|flow| self.world.take_syn_timeouts(FlowId(flow))).sum(),
-            outages: flows.flat_map(|flow| self.world.take_outages(FlowId(flow))).collect(),
+            timeouts: flows.clone().map(|flow| self.world.take_syn_timeouts(flow)).sum(),
+            outages: flows.flat_map(|flow| self.world.take_outages(flow)).collect(),
         };
         record_flow(writer, recorder, &record)?;
         if let Some(writer) = writer {
@@ -60,14 +57,14 @@ impl Simulation<'_> {
                 writer.subflow(recorder, subflow)?;
             }
         }
-        let user = self.planned[open.planned].user;
+        let user = self.traffic.planned[open.planned].user;
         if completed && !self.world.is_over(flow) {
             if self.world.answers_of(flow).is_none() {
                 // Its FIN was acknowledged before that of the other end came.
                 let round = self.world.sender(flow).map(|sender| read(now, sender, open.mss));
                 self.world.steering.close(flow, Half::Sender, round.unwrap_or_default());
             }
-            self.closing.insert(flow, open);
+            self.connections.closing.insert(flow, open);
         } else {
             self.ended(flow, open);
         }
@@ -82,22 +79,13 @@ impl Simulation<'_> {
         let now = self.world.now();
         let round = |sender: &Sender| read(now, sender, open.mss);
         let own = self.world.sender(flow).map(round).unwrap_or_default();
-        let server = self.world.server(flow);
-        let flows = || (flow.0..flow.0 + open.keys.len() as u32).map(FlowId);
-        let senders = flows().filter_map(|flow| self.world.sender(flow)).chain(server);
-        let receiving = flows().chain(self.world.answers_of(flow));
-        let receivers = receiving.filter_map(|flow| self.world.receiver(flow));
-        for counters in senders.filter_map(Sender::counters).chain(receivers.filter_map(Receiver::counters)) {
-            self.counters.get_or_insert_default().add(&counters);
-        }
-        let server = server.map(round);
+        self.connections.count(&self.world, flow, &open);
+        let server = self.world.server(flow).map(round);
         self.world.steering.close(flow, Half::Sender, own);
         server.into_iter().for_each(|round| self.world.steering.close(flow, Half::Receiver, round));
         self.world.steering.end(flow);
         self.world.release(flow);
-        if let Some(host) = self.ports.get_mut(&self.planned[open.planned].from) {
-            open.taken.iter().for_each(|port| host.release(*port));
-        }
+        self.addressing.release(self.traffic.planned[open.planned].from, &open.taken);
     }
 
     /// The subflows of an MPTCP connection; none of others.
@@ -105,7 +93,7 @@ impl Simulation<'_> {
         if open.system.subflows().is_none() {
             return Vec::new();
         }
-        let connection = &self.planned[open.planned].connection;
+        let connection = &self.traffic.planned[open.planned].connection;
         let warm = self.world.now() >= Time::ZERO + self.scenario.warmup;
         let bytes = |segments: u32| Bytes::new(u64::from(segments) * u64::from(open.mss));
         let record = |(number, (key, before)): (u32, (&FlowKey, &u32))| {

@@ -3,13 +3,14 @@
 use rand_pcg::Pcg32;
 use sidestep_flow_hash::FlowKey;
 use sidestep_net::{NodeId, Time};
-use sidestep_scenario::{FIRST_SERVER_PORT, FLOW_STREAMS, Flow, workload};
+use sidestep_scenario::{FIRST_SERVER_PORT, FLOW_STREAMS, Flow, Scenario, workload};
 
 use super::{
     SimError,
+    agenda::Task,
     capture::Endpoints,
-    flows::{Planned, at},
-    simulation::{Simulation, Task},
+    flows::{Namer, Planned, at},
+    simulation::Simulation,
 };
 use sidestep_engine::{FlowId, Move};
 
@@ -39,6 +40,51 @@ pub(super) struct Stream {
     instants: Box<dyn Iterator<Item = Time> + Send>,
 }
 
+/// The connections that are planned, and those who begin more.
+pub(super) struct Traffic<'a> {
+    scenario: &'a Scenario,
+    pub(super) planned: Vec<Planned>,
+    namer: Namer<'a>,
+    users: Vec<User>,
+    streams: Vec<Stream>,
+}
+
+impl<'a> Traffic<'a> {
+    /// What is planned; nobody begins more yet.
+    pub(super) fn new(scenario: &'a Scenario, planned: Vec<Planned>) -> Self {
+        Traffic { scenario, planned, namer: Namer::new(scenario), users: Vec::new(), streams: Vec::new() }
+    }
+
+    /// When a user who thinks from `since` on begins the next transfer; `None` if that is too late.
+    fn think(&mut self, user: usize, since: Time) -> Option<Time> {
+        let of = self.users.get_mut(user)?;
+        let Some(Flow::ClosedLoop(flow)) = self.scenario.flows.get(of.flow) else { return None };
+        let done = since + workload::exponential(flow.think, &mut of.random);
+        (done < at(flow.stop.unwrap_or(self.scenario.duration))).then_some(done)
+    }
+
+    /// Plans the transfer that a user begins now; returns its index.
+    fn plan_transfer(&mut self, user: usize, now: Time) -> Option<usize> {
+        let of = self.users.get_mut(user)?;
+        let Some(Flow::ClosedLoop(flow)) = self.scenario.flows.get(of.flow) else { return None };
+        let size = flow.size.draw(&mut of.random);
+        let (from, to) = (of.from, of.to);
+        let connection = self.namer.connection(of.flow, flow.port, from, to);
+        let name = (of.flow, format!("{}-{user}-{}", flow.name, of.transfers));
+        of.transfers += 1;
+        let stop = at(self.scenario.duration);
+        self.planned.push(Planned::of_user(name, connection, (from, to), (now, stop), (size, user)));
+        Some(self.planned.len() - 1)
+    }
+
+    /// The packet that a stream sends now: its flow, its size, and when the next one is due.
+    fn next_packet(&mut self, index: usize) -> Option<(FlowId, u16, Option<Time>)> {
+        let stream = self.streams.get_mut(index)?;
+        let Some(Flow::Cbr(flow)) = self.scenario.flows.get(stream.flow) else { return None };
+        Some((stream.id, flow.packet, stream.instants.next()))
+    }
+}
+
 impl Simulation<'_> {
     /// Sets up users who think and streams that send.
     pub(super) fn begin_loops(&mut self, seed: u64) -> Result<(), SimError> {
@@ -50,21 +96,21 @@ impl Simulation<'_> {
                     let users = flow.pairs.iter().flat_map(|pair| (0..flow.users).map(move |_| *pair));
                     for (index, (from, to)) in users.enumerate() {
                         let random = Pcg32::new(seed.wrapping_add(index as u64), stream);
-                        self.users.push(User { flow: number, from, to, transfers: 0, random });
-                        self.think(self.users.len() - 1, at(flow.start));
+                        self.traffic.users.push(User { flow: number, from, to, transfers: 0, random });
+                        self.think(self.traffic.users.len() - 1, at(flow.start));
                     }
                 }
                 Flow::Cbr(flow) => {
                     for (index, (from, to)) in flow.pairs.iter().enumerate() {
                         let network = &mut self.world.network;
-                        let ecmp = self.systems[number].ecmp;
+                        let ecmp = self.systems.of_flow(number).ecmp;
                         let equal = self.routing.equal(&scenario.topology, network, *from, *to, ecmp);
                         let problem = |problem| SimError::NoRoute { number, flow: flow.name.clone(), problem };
                         let equal = equal.map_err(problem)?;
                         let ports =
                             (CBR_PORT.wrapping_add(index as u16), FIRST_SERVER_PORT.wrapping_add(number as u16));
-                        let key = self.key((*from, *to), ports, UDP);
-                        let hashes = self.hashes(&key);
+                        let key = self.addressing.key((*from, *to), ports, UDP);
+                        let hashes = self.addressing.hashes(&key);
                         let id = self.world.add_datagrams(equal.pick(hashes.0));
                         self.world.set_hashes(id, if ecmp { hashes } else { (0, 0) });
                         if let Some(capture) = &mut self.capture {
@@ -89,9 +135,9 @@ impl Simulation<'_> {
                             workload::constant_rate(flow.rate, flow.packet, flow.bursts, between, random);
                         let first = instants.next();
                         let (ends, instants) = ((*from, *to), Box::new(instants));
-                        self.streams.push(Stream { flow: number, id, ends, key, instants });
+                        self.traffic.streams.push(Stream { flow: number, id, ends, key, instants });
                         if let Some(first) = first {
-                            self.at(first, Task::Send(self.streams.len() - 1));
+                            self.agenda.at(first, Task::Send(self.traffic.streams.len() - 1));
                         }
                     }
                 }
@@ -103,48 +149,37 @@ impl Simulation<'_> {
 
     /// Routes the streams whose route is gone as routers have it now.
     pub(super) fn route_streams_again(&mut self) {
-        for index in 0..self.streams.len() {
-            let Stream { flow, id, ends: (from, to), key, .. } = self.streams[index];
-            let ecmp = self.systems[flow].ecmp;
+        for index in 0..self.traffic.streams.len() {
+            let Stream { flow, id, ends: (from, to), key, .. } = self.traffic.streams[index];
+            let ecmp = self.systems.of_flow(flow).ecmp;
             let equal = self.routing.equal(&self.scenario.topology, &mut self.world.network, from, to, ecmp);
             let Ok(equal) = equal else { continue };
-            let forward = equal.keep_or_pick(self.world.routes(id).0, self.hashes(&key).0);
+            let forward = equal.keep_or_pick(self.world.routes(id).0, self.addressing.hashes(&key).0);
             self.world.reroute(id, Move { forward: Some(forward), reverse: None });
         }
     }
 
     /// A user thinks from `since` on.
     pub(super) fn think(&mut self, user: usize, since: Time) {
-        let Some(of) = self.users.get_mut(user) else { return };
-        let Some(Flow::ClosedLoop(flow)) = self.scenario.flows.get(of.flow) else { return };
-        let done = since + workload::exponential(flow.think, &mut of.random);
-        if done < at(flow.stop.unwrap_or(self.scenario.duration)) {
-            self.at(done, Task::Think(user));
+        if let Some(done) = self.traffic.think(user, since) {
+            self.agenda.at(done, Task::Think(user));
         }
     }
 
     /// A user begins a transfer.
     pub(super) fn transfer(&mut self, user: usize) -> Result<(), SimError> {
-        let Some(of) = self.users.get_mut(user) else { return Ok(()) };
-        let Some(Flow::ClosedLoop(flow)) = self.scenario.flows.get(of.flow) else { return Ok(()) };
-        let size = flow.size.draw(&mut of.random);
-        let (from, to, start) = (of.from, of.to, self.world.now());
-        let connection = self.namer.connection(of.flow, flow.port, from, to);
-        let name = (of.flow, format!("{}-{user}-{}", flow.name, of.transfers));
-        of.transfers += 1;
-        let stop = at(self.scenario.duration);
-        self.planned.push(Planned::of_user(name, connection, (from, to), (start, stop), (size, user)));
-        self.open(self.planned.len() - 1)
+        match self.traffic.plan_transfer(user, self.world.now()) {
+            Some(planned) => self.open(planned),
+            None => Ok(()),
+        }
     }
 
     /// A stream sends a packet, and sees when the next is due.
     pub(super) fn send(&mut self, index: usize) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let Some(Flow::Cbr(flow)) = self.scenario.flows.get(stream.flow) else { return };
-        let (id, next) = (stream.id, stream.instants.next());
-        self.world.send_datagram(id, flow.packet);
+        let Some((id, packet, next)) = self.traffic.next_packet(index) else { return };
+        self.world.send_datagram(id, packet);
         if let Some(next) = next {
-            self.at(next, Task::Send(index));
+            self.agenda.at(next, Task::Send(index));
         }
     }
 }

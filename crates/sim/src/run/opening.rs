@@ -1,20 +1,14 @@
 //! How a connection begins: on which routes, in segments of what length, and steered by whom.
 
-use sidestep_flow_hash::{FlowKey, Symmetry, hash};
-use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
+use sidestep_flow_hash::FlowKey;
+use std::{collections::BTreeMap, sync::Arc};
 
-use rand_core::Rng;
 use sidestep_net::{ArcId, Bytes, NodeId, Time};
 use sidestep_policy::{self as policy, AgentSettings, PolicyName};
 use sidestep_proto::mptcp::PathManager;
 use sidestep_scenario::{Flow, SystemSpec};
 
-use super::{
-    SimError,
-    capture::Endpoints,
-    flows::Planned,
-    simulation::{Open, Simulation, Task},
-};
+use super::{SimError, agenda::Task, capture::Endpoints, connections::Open, flows::Planned, simulation::Simulation};
 use crate::{
     routing::EcmpPaths,
     sr_paths::SrPath,
@@ -22,9 +16,6 @@ use crate::{
     system::{Setup, Steerer, Transport},
 };
 use sidestep_engine::{FlowId, FlowSpec, Move, RouteId, Sizes, segments};
-
-/// TCP's number among IP's protocols.
-const TCP: u8 = 6;
 
 /// The smallest segments, in bytes.
 const MIN_MSS: u16 = 64;
@@ -34,7 +25,7 @@ impl Simulation<'_> {
     pub(super) fn check_requests(&self, whole_run: &SystemSpec) -> Result<(), SimError> {
         for (number, flow) in self.scenario.flows.iter().enumerate() {
             let asks = matches!(flow, Flow::Poisson(flow) if flow.request.is_some());
-            if asks && !matches!(self.systems[number].transport, Transport::Tcp) {
+            if asks && !matches!(self.systems.of_flow(number).transport, Transport::Tcp) {
                 let own = flow.transport().and_then(|transport| transport.system.as_ref());
                 let system = own.unwrap_or(whole_run).clone();
                 return Err(SimError::Request { number, flow: flow.name().to_owned(), system });
@@ -49,7 +40,7 @@ impl Simulation<'_> {
         type Kind = (NodeId, NodeId, bool, u16, Option<u16>);
         let mut pairs: BTreeMap<Kind, (usize, String)> = BTreeMap::new();
         for (number, flow) in self.scenario.flows.iter().enumerate() {
-            let (system, wished) = (self.systems[number].clone(), self.wished_mss(number));
+            let (system, wished) = (self.systems.of_flow(number).clone(), self.wished_mss(number));
             for (from, to) in flow.pairs() {
                 let kind = (*from, *to, system.ecmp, system.headers, wished);
                 pairs.entry(kind).or_insert_with(|| (number, flow.name().to_owned()));
@@ -82,7 +73,7 @@ impl Simulation<'_> {
 
     /// Payload of a segment on a route of this mtu, and on each of these paths; `None` if the one wished does not fit.
     fn mss<'p>(&self, number: usize, mtu: u32, paths: impl IntoIterator<Item = &'p SrPath>) -> Option<u16> {
-        let headers = u32::from(self.systems[number].headers);
+        let headers = u32::from(self.systems.of_flow(number).headers);
         let room = paths.into_iter().map(|path| path.mtu).chain([mtu]).min()?;
         let most = room.saturating_sub(headers).min(60_000);
         let wished = self.wished_mss(number).map_or(most, u32::from);
@@ -92,28 +83,10 @@ impl Simulation<'_> {
         (fits && mss >= u32::from(MIN_MSS)).then_some(mss as u16)
     }
 
-    /// What routers hash of a connection between two hosts.
-    pub(super) fn key(&self, (from, to): (NodeId, NodeId), ports: (u16, u16), protocol: u8) -> FlowKey {
-        let address = |node: NodeId| self.addresses.get(node.index()).copied().unwrap_or(Ipv6Addr::UNSPECIFIED);
-        FlowKey {
-            source: address(from),
-            destination: address(to),
-            source_port: ports.0,
-            destination_port: ports.1,
-            protocol,
-            flow_label: 0,
-        }
-    }
-
-    /// The hash by which routers choose for a flow, and for what comes back.
-    pub(super) fn hashes(&self, key: &FlowKey) -> (u32, u32) {
-        let directed = |key: &FlowKey| hash(key, self.hash_seed, Symmetry::Directed);
-        (directed(key), directed(&key.reversed()))
-    }
-
     pub(super) fn open(&mut self, index: usize) -> Result<(), SimError> {
-        let Planned { from, to, ports, size, request, stop, number, flow: name, .. } = self.planned[index].clone();
-        let system = self.systems[number].clone();
+        let Planned { from, to, ports, size, request, stop, number, flow: name, .. } =
+            self.traffic.planned[index].clone();
+        let system = self.systems.of_flow(number).clone();
         let no_route = |problem| SimError::NoRoute { number, flow: name.clone(), problem };
         let topology = &self.scenario.topology;
         let network = &mut self.world.network;
@@ -121,8 +94,8 @@ impl Simulation<'_> {
         let reverse = self.routing.equal(topology, network, to, from, system.ecmp).map_err(no_route)?;
         let (mut paths, mut back): (Arc<[SrPath]>, Arc<[SrPath]>) = Default::default();
         if matches!(system.mover, Steerer::Policy(_)) {
-            paths = self.sr_paths.between(network, from, to);
-            back = self.sr_paths.between(network, to, from);
+            paths = self.known.sr_paths.between(network, from, to);
+            back = self.known.sr_paths.between(network, to, from);
         }
         let subflows = self.subflow_paths(&system, (from, to), &forward, &reverse);
         let mtus = subflows.iter().flatten().flat_map(|(forward, reverse)| [forward.mtu, reverse.mtu]);
@@ -134,9 +107,10 @@ impl Simulation<'_> {
         let used = if is_static { 1 } else { usize::MAX };
         let both = paths.iter().take(used).chain(back.iter().take(used));
         let mss = self.mss(number, mtu, both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
-        let (keys, taken) = self.keys(&system, (from, to), ports, subflows.as_ref().map_or(1, Vec::len));
+        let (keys, taken) =
+            self.addressing.take_keys(&system, (from, to), ports, subflows.as_ref().map_or(1, Vec::len));
         let choice = |(key, (forward, reverse)): (&FlowKey, &(Arc<EcmpPaths>, Arc<EcmpPaths>))| {
-            let (there, back) = self.hashes(key);
+            let (there, back) = self.addressing.hashes(key);
             (forward.pick(there), reverse.pick(back))
         };
         let routes: Vec<_> = match &subflows {
@@ -144,7 +118,7 @@ impl Simulation<'_> {
             None => vec![choice((&keys[0], &(forward.clone(), reverse.clone())))],
         };
         let ways: Vec<RouteId> = routes.iter().map(|(there, _)| *there).collect();
-        self.note_ways(&system, (from, to), paths.len(), &forward, &ways);
+        self.systems.note_ways(&system, (from, to), paths.len(), &forward, &ways);
         let spec = FlowSpec {
             forward: routes[0].0,
             reverse: routes[0].1,
@@ -167,7 +141,7 @@ impl Simulation<'_> {
             Steerer::None => {}
             Steerer::Policy(knobs) => self.steer_by_policy(knobs, flow, (from, to), mss, (&paths, &back)),
             Steerer::Label(rule) => {
-                let seed = self.hash_seed;
+                let seed = self.addressing.hash_seed();
                 let data = Labelled { key: keys[0], seed, paths: forward };
                 let acks = Labelled { key: keys[0].reversed(), seed, paths: reverse };
                 self.world.steering.by_label(flow, from, data, acks, rule.as_ref());
@@ -176,8 +150,8 @@ impl Simulation<'_> {
         for (flow, key) in (flow.0..).map(FlowId).zip(&keys) {
             // Routers that use one path of several take the first for all flows.
             let hashes = match &system.edges {
-                Some(_) => [hash(key, self.hash_seed, Symmetry::Symmetric).max(1); 2].into(),
-                None if system.ecmp => self.hashes(key),
+                Some(_) => [self.addressing.edge_hash(key); 2].into(),
+                None if system.ecmp => self.addressing.hashes(key),
                 None => (0, 0),
             };
             self.world.set_hashes(flow, hashes);
@@ -198,30 +172,12 @@ impl Simulation<'_> {
             acked_at_warmup: 0,
             acked_at_sample: 0,
         };
-        self.open.insert(flow, open);
+        self.connections.open.insert(flow, open);
         self.world.open(flow);
         if stop < Time::ZERO + self.scenario.duration {
-            self.at(stop, Task::Close(flow));
+            self.agenda.at(stop, Task::Close(flow));
         }
         Ok(())
-    }
-
-    /// What routers hash of each flow of a connection, and the ports that it takes from its host. Subflows of MPTCP have the
-    /// source ports that their host draws; where it has too few left there are fewer subflows.
-    fn keys(
-        &mut self,
-        system: &Setup,
-        ends: (NodeId, NodeId),
-        ports: (u16, u16),
-        subflows: usize,
-    ) -> (Vec<FlowKey>, Vec<u16>) {
-        let key = self.key(ends, ports, TCP);
-        let Some(knobs) = system.subflows() else { return (vec![key], Vec::new()) };
-        let host = self.ports.entry(ends.0).or_default();
-        let random = &mut self.random;
-        let drawn = host.take(knobs.source_ports, subflows, (ends.1, ports.1), &mut || random.next_u32());
-        let keys: Vec<FlowKey> = drawn.iter().map(|port| FlowKey { source_port: *port, ..key }).collect();
-        (if keys.is_empty() { vec![key] } else { keys }, drawn)
     }
 
     /// The equal-cost paths of each subflow, and back; `None` for what is not MPTCP.
@@ -256,8 +212,8 @@ impl Simulation<'_> {
     fn note_ends(&mut self, index: usize, first: FlowId, keys: &[FlowKey], mss: u16) -> Result<(), SimError> {
         // What is copied of flows that had these numbers before is theirs.
         self.write_copies()?;
-        let Planned { from, to, size, request, number, .. } = self.planned[index];
-        let system = &self.systems[number];
+        let Planned { from, to, size, request, number, .. } = self.traffic.planned[index];
+        let system = &self.systems.of_flow(number);
         let multipath = matches!(system.transport, Transport::Mptcp(..));
         let Some(capture) = &mut self.capture else { return Ok(()) };
         let options = if multipath { Sizes::default().mptcp_data } else { 0 };
@@ -308,7 +264,7 @@ impl Simulation<'_> {
         (node, peer): (NodeId, NodeId),
         paths: &[SrPath],
     ) -> Option<PendingConnection> {
-        let candidates = self.policy_paths(knobs, paths);
+        let candidates = self.known.policy_paths(&self.scenario.topology, knobs, paths);
         let request = policy::Request::new(knobs, &candidates, self.shared(node, peer)).ok()?;
         Some(PendingConnection { node, peer, request, routes: paths.iter().map(|path| path.route).collect() })
     }
@@ -321,7 +277,7 @@ impl Simulation<'_> {
         paths: &[SrPath],
     ) -> Option<PathSelector> {
         let random = self.world.steering.draw(node);
-        let (now, candidates) = (self.world.now(), self.policy_paths(knobs, paths));
+        let (now, candidates) = (self.world.now(), self.known.policy_paths(&self.scenario.topology, knobs, paths));
         let shared = self.shared(node, peer);
         let connection = policy::Connection::begin(knobs, &candidates, shared, now, random).ok()?;
         let routes = paths.iter().map(|path| path.route).collect();

@@ -3,26 +3,51 @@
 use std::sync::Arc;
 
 use sidestep_control::{initial_weight, path_usage};
-use sidestep_net::NodeId;
+use sidestep_engine::{FlowId, Network};
+use sidestep_net::{ArcId, Bytes, NodeId, Rate, Span, Time, Topology};
 use sidestep_policy as policy;
 use sidestep_policy::AgentSettings;
+use sidestep_results::rate_of;
 
 use super::{flows::Planned, simulation::Simulation};
-use crate::{sr_paths::SrPath, system::Steerer};
-use sidestep_engine::FlowId;
+use crate::{
+    sr_paths::{SrPath, SrPaths},
+    system::Steerer,
+};
 
-impl Simulation<'_> {
-    /// What connections of `host` to `peer` learn together.
-    pub(super) fn shared(&mut self, host: NodeId, peer: NodeId) -> Option<Arc<policy::Shared>> {
-        let set = self.sr_paths.set_of(host, peer)?;
-        Some(self.world.steering.shared((host, peer), set))
+/// The path sets as the controller has computed them last, and the usage of links that agents know of.
+pub(super) struct KnownPaths {
+    pub(super) sr_paths: SrPaths,
+    /// Bytes that each arc had carried when usage was last looked at, and the rate since the time before.
+    usage: Vec<(Bytes, Rate)>,
+}
+
+impl KnownPaths {
+    /// Of links nothing is known yet.
+    pub(super) fn new(sr_paths: SrPaths, topology: &Topology) -> Self {
+        KnownPaths { sr_paths, usage: vec![(Bytes::default(), Rate::default()); topology.arc_count()] }
+    }
+
+    /// Takes note of what arcs have carried, as routers report every `interval`.
+    pub(super) fn report_usage(&mut self, now: Time, network: &mut Network, interval: Span) {
+        for (index, (bytes, rate)) in self.usage.iter_mut().enumerate() {
+            let (counters, queued) = network.arc(now, ArcId(index as u32));
+            let sent = counters.bytes - queued;
+            *rate = rate_of(sent - *bytes, interval);
+            *bytes = sent;
+        }
     }
 
     /// The paths as the agent gives them to the program.
-    pub(super) fn policy_paths(&self, knobs: &AgentSettings, paths: &[SrPath]) -> Vec<policy::Path> {
+    pub(super) fn policy_paths(
+        &self,
+        topology: &Topology,
+        knobs: &AgentSettings,
+        paths: &[SrPath],
+    ) -> Vec<policy::Path> {
         let usage = |path: &SrPath| {
-            let used = |arc: sidestep_net::ArcId| self.usage[arc.index()].1;
-            path_usage(&self.scenario.topology, &path.arcs, used)
+            let used = |arc: ArcId| self.usage[arc.index()].1;
+            path_usage(topology, &path.arcs, used)
         };
         let path = |path: &SrPath| policy::Path {
             id: path.id,
@@ -32,31 +57,38 @@ impl Simulation<'_> {
         };
         paths.iter().map(path).collect()
     }
+}
+
+impl Simulation<'_> {
+    /// What connections of `host` to `peer` learn together.
+    pub(super) fn shared(&mut self, host: NodeId, peer: NodeId) -> Option<Arc<policy::Shared>> {
+        let set = self.known.sr_paths.set_of(host, peer)?;
+        Some(self.world.steering.shared((host, peer), set))
+    }
 
     /// The controller has computed the path sets anew, and agents have them: connections whose set changed choose from the
     /// new one.
     pub(super) fn adopt_paths(&mut self) {
-        let changed = self.sr_paths.set_down(self.conditions.failed());
+        let changed = self.known.sr_paths.set_down(self.links.failed());
         if changed.is_empty() {
             return;
         }
         self.world.steering.forget_shared(&changed);
-        let flows: Vec<FlowId> = self.open.keys().copied().collect();
-        for flow in flows {
+        for flow in self.connections.first_flows() {
             self.adopt_paths_of(flow);
         }
     }
 
     fn adopt_paths_of(&mut self, flow: FlowId) -> Option<()> {
-        let open = self.open.get(&flow)?;
+        let open = self.connections.open.get(&flow)?;
         let Steerer::Policy(knobs) = open.system.mover.clone() else { return None };
         self.world.steering.path_of(flow)?;
-        let Planned { from, to, .. } = *self.planned.get(open.planned)?;
+        let Planned { from, to, .. } = *self.traffic.planned.get(open.planned)?;
         let now = self.world.now();
-        let paths = self.sr_paths.between(&mut self.world.network, from, to);
-        let back = self.sr_paths.between(&mut self.world.network, to, from);
+        let paths = self.known.sr_paths.between(&mut self.world.network, from, to);
+        let back = self.known.sr_paths.between(&mut self.world.network, to, from);
         for (ends, paths, of_acks) in [((from, to), paths.clone(), false), ((to, from), back.clone(), true)] {
-            let candidates = self.policy_paths(&knobs, &paths);
+            let candidates = self.known.policy_paths(&self.scenario.topology, &knobs, &paths);
             let routes = paths.iter().map(|path| path.route).collect();
             let shared = self.shared(ends.0, ends.1);
             let to = self.world.steering.handle_paths(now, flow, of_acks, (&candidates, routes), shared);
@@ -67,7 +99,7 @@ impl Simulation<'_> {
             self.world.steering.detach(flow);
             self.route_again(flow);
         }
-        let open = self.open.get_mut(&flow)?;
+        let open = self.connections.open.get_mut(&flow)?;
         (open.paths, open.back) = (paths, back);
         Some(())
     }
