@@ -38,10 +38,10 @@ struct Planned {
 
 impl Planner {
     /// A planner for a network in which everything is up.
-    pub fn new(topology: Arc<Topology>, knobs: PathSettings) -> Result<Self, SettingError> {
-        knobs.check()?;
-        let rules = SegmentRules { max_segments: knobs.max_segments, adjacency: knobs.adjacency };
-        let sets = PathSets::new(&topology, rules, knobs.max_paths);
+    pub fn new(topology: Arc<Topology>, settings: PathSettings) -> Result<Self, SettingError> {
+        settings.check()?;
+        let rules = SegmentRules { max_segments: settings.max_segments, adjacency: settings.adjacency };
+        let sets = PathSets::new(&topology, rules, settings.max_paths);
         let (indices, planned, left_out) = Default::default();
         Ok(Planner { topology, sets, indices, planned, complete: false, left_out })
     }

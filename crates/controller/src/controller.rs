@@ -33,7 +33,7 @@ pub struct Controller {
     /// What each router last reported.
     reported: Mutex<BTreeMap<NodeId, Reported>>,
     meter: Mutex<Meter>,
-    knobs: PathSettings,
+    settings: PathSettings,
 }
 
 /// What a router reported of its links.
@@ -113,27 +113,27 @@ pub enum RequestError {
 
 impl Controller {
     /// A controller for this network; every host must have a prefix and an access router, every router a locator.
-    pub fn new(topology: Topology, knobs: PathSettings) -> Result<Self, PlanError> {
-        let controller = Self::without_paths(topology, knobs)?;
+    pub fn new(topology: Topology, settings: PathSettings) -> Result<Self, PlanError> {
+        let controller = Self::without_paths(topology, settings)?;
         controller.compute()?;
         Ok(controller)
     }
 
     /// A controller that takes watchers and reports already; watchers wait until the paths are
     /// [computed](Self::compute). Refuses what [`new`](Self::new) would.
-    pub fn without_paths(topology: Topology, knobs: PathSettings) -> Result<Self, PlanError> {
-        let plan = Plan::without_paths(Arc::new(topology), knobs)?;
+    pub fn without_paths(topology: Topology, settings: PathSettings) -> Result<Self, PlanError> {
+        let plan = Plan::without_paths(Arc::new(topology), settings)?;
         let meter = Meter::new(plan.topology.arc_count());
         let snapshot = Snapshot { generation: 0, rates: meter.rates(), plan: Arc::new(plan), complete: false };
         let (planner, reported, meter) = (Mutex::default(), Mutex::default(), Mutex::new(meter));
-        Ok(Controller { published: watch::Sender::new(Arc::new(snapshot)), planner, reported, meter, knobs })
+        Ok(Controller { published: watch::Sender::new(Arc::new(snapshot)), planner, reported, meter, settings })
     }
 
     /// Computes the paths for the first time, and publishes them; returns when that is done.
     pub fn compute(&self) -> Result<(), PlanError> {
         let mut planner = self.planner();
         if planner.is_none() {
-            let mut new = Planner::new(self.snapshot().plan.topology.clone(), self.knobs)?;
+            let mut new = Planner::new(self.snapshot().plan.topology.clone(), self.settings)?;
             // Routers may have reported meanwhile.
             new.set_down(&self.links_down());
             self.publish_plan(&new);
@@ -143,13 +143,13 @@ impl Controller {
     }
 
     /// Refuses what [`new`](Self::new) would, without computing any path.
-    pub fn check(topology: &Topology, knobs: PathSettings) -> Result<(), PlanError> {
-        plan::check(topology, knobs)
+    pub fn check(topology: &Topology, settings: PathSettings) -> Result<(), PlanError> {
+        plan::check(topology, settings)
     }
 
     /// Takes a changed network; paths that stay keep their ids, rates are measured anew.
     pub fn replace(&self, topology: Topology) -> Result<(), PlanError> {
-        let new = Planner::new(Arc::new(topology), self.knobs)?;
+        let new = Planner::new(Arc::new(topology), self.settings)?;
         let mut planner = self.planner();
         // The links have other numbers now: routers report again which are down.
         self.reported().clear();

@@ -17,7 +17,7 @@ use thiserror::Error;
 pub enum PlanError {
     /// A limit that is out of range.
     #[error(transparent)]
-    Knobs(#[from] SettingError),
+    Settings(#[from] SettingError),
     /// A host without a link to a router.
     #[error("host `{0}` is not linked to any router")]
     NoAccessRouter(String),
@@ -93,8 +93,8 @@ pub(crate) struct Host {
 
 impl Plan {
     /// The plan of a network of which no path is computed yet.
-    pub(crate) fn without_paths(topology: Arc<Topology>, knobs: PathSettings) -> Result<Self, PlanError> {
-        knobs.check()?;
+    pub(crate) fn without_paths(topology: Arc<Topology>, settings: PathSettings) -> Result<Self, PlanError> {
+        settings.check()?;
         let locators = Arc::new(Locators::new(&topology)?);
         let hosts = hosts(&topology)?.into();
         let (pairs, beginning, sizes) = Default::default();
@@ -109,9 +109,9 @@ impl Plan {
 
 impl Planner {
     /// Computes the paths between all hosts of a network in which everything is up.
-    pub(crate) fn new(topology: Arc<Topology>, knobs: PathSettings) -> Result<Self, PlanError> {
-        let plan = Plan::without_paths(topology.clone(), knobs)?;
-        let mut paths = sidestep_control::Planner::new(topology, knobs)?;
+    pub(crate) fn new(topology: Arc<Topology>, settings: PathSettings) -> Result<Self, PlanError> {
+        let plan = Plan::without_paths(topology.clone(), settings)?;
+        let mut paths = sidestep_control::Planner::new(topology, settings)?;
         paths.compute_all();
         let mut planner = Planner { paths, plan };
         planner.plan();
@@ -163,8 +163,8 @@ impl Planner {
 }
 
 /// Refuses a network for which no plan can be made.
-pub(crate) fn check(topology: &Topology, knobs: PathSettings) -> Result<(), PlanError> {
-    knobs.check()?;
+pub(crate) fn check(topology: &Topology, settings: PathSettings) -> Result<(), PlanError> {
+    settings.check()?;
     Locators::new(topology)?;
     hosts(topology).map(drop)
 }

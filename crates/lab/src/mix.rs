@@ -90,12 +90,12 @@ impl RunPlan {
             };
             let tcp = transport.and_then(|transport| transport.tcp.as_ref()).unwrap_or(&scenario.tcp);
             check_tcp(tcp, &scenario.tcp).map_err(at)?;
-            let buffer = system.mptcp.map_or(tcp.receive_window, |knobs| knobs.receive_buffer);
+            let buffer = system.mptcp.map_or(tcp.receive_window, |settings| settings.receive_buffer);
             windows = windows.max(buffer.get());
             mix.flows.push(FlowTransport {
                 socket: socket(&system, tcp, scenario),
                 steered: system.is_steered(),
-                fullmesh: system.mptcp.is_some_and(|knobs| knobs.path_manager == PathManager::Fullmesh),
+                fullmesh: system.mptcp.is_some_and(|settings| settings.path_manager == PathManager::Fullmesh),
             });
             mix.choices.push(system.choice);
         }

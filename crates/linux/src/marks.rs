@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_default_meets_none_of_the_common_rules() {
-        let default = sidestep_policy::AgentSettings::default().mark_mask;
+        let default = sidestep_policy::PathchangerSettings::default().mark_mask;
         let wireguard = Rule { inverted: true, ..rule(0xca6c, u32::MAX) };
         for common in [
             rule(0x200, 0xf00),        // Cilium, to its proxy

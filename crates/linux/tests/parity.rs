@@ -17,7 +17,8 @@ use sidestep_linux::{
 };
 use sidestep_net::{Bytes, InitialName, Ratio, Span, Time};
 use sidestep_policy::{
-    AgentSettings, Backoff, Connection, Decision, Path, PolicyName, Reason, RewardName, Round, Shared, WeightsName,
+    Backoff, Connection, Decision, Path, PathchangerSettings, PolicyName, Reason, RewardName, Round, Shared,
+    WeightsName,
     raw::{self, Cost, MAX_PATHS, Parity, SHARED_WORDS, Sharing},
 };
 use zerocopy::IntoBytes;
@@ -121,7 +122,7 @@ fn what_a_call_of_the_policy_costs() {
 /// What a call of the policy costs in ns, in the mean of a thousand, on a host whose paths have all been measured.
 fn cost(kernel: &PolicyParity, policy: PolicyName, n_paths: u32, op: u32, step: Span, seed: u64) -> f64 {
     let mut random = Pcg32::new(seed, 5);
-    let knobs = AgentSettings { policy, ..AgentSettings::default() };
+    let settings = PathchangerSettings { policy, ..PathchangerSettings::default() };
     let paths: Vec<_> = (0..n_paths)
         .map(|id| Path { weight: 20_000, rtt: Span::from_nanos(10_000_000), ..any_path(&mut random, id) })
         .collect();
@@ -138,12 +139,12 @@ fn cost(kernel: &PolicyParity, policy: PolicyName, n_paths: u32, op: u32, step: 
         received: 0,
     };
     for draw in 0..64 {
-        let mut neighbour = Connection::open_among(&knobs, &paths, Some(shared.clone()), now, draw << 26).unwrap();
+        let mut neighbour = Connection::open_among(&settings, &paths, Some(shared.clone()), now, draw << 26).unwrap();
         for call in 1..4 {
             neighbour.handle_round(round(call), draw);
         }
     }
-    let connection = Connection::open_among(&knobs, &paths, Some(shared.clone()), now, random.next_u32()).unwrap();
+    let connection = Connection::open_among(&settings, &paths, Some(shared.clone()), now, random.next_u32()).unwrap();
     let mut call = Parity {
         op,
         random: random.next_u32(),
@@ -152,7 +153,7 @@ fn cost(kernel: &PolicyParity, policy: PolicyName, n_paths: u32, op: u32, step: 
         round: round(4).to_raw(),
         ..Parity::default()
     };
-    call.config = raw::Config::try_from(&knobs).unwrap();
+    call.config = raw::Config::try_from(&settings).unwrap();
     for (slot, path) in call.paths.iter_mut().zip(&paths) {
         *slot = path.to_raw();
     }
@@ -315,11 +316,11 @@ impl History {
         let mut random = Pcg32::new(number, 1);
         let n = number as usize % MAX_PATHS + 1;
         let policy = PolicyName::ALL[number as usize % PolicyName::ALL.len()];
-        let knobs = any_knobs(&mut random, policy);
+        let settings = any_settings(&mut random, policy);
         let paths: Vec<_> = (0..n).map(|id| any_path(&mut random, id as u32)).collect();
         let (now, draw) = (Time::from_nanos(u64::from(random.next_u32())), random.next_u32());
         let shared = Arc::new(Shared::from_words(any_words(&mut random, now)));
-        let open = |at, draw| Connection::open_among(&knobs, &paths, Some(shared.clone()), at, draw).unwrap();
+        let open = |at, draw| Connection::open_among(&settings, &paths, Some(shared.clone()), at, draw).unwrap();
         // The weights by which it drew may be used again, or are too old.
         let before = Span::from_nanos(u64::from(random.next_u32() % 2_000_000));
         let neighbour = open(Time::from_nanos(now.as_nanos().saturating_sub(before.as_nanos())), !draw);
@@ -327,7 +328,7 @@ impl History {
         let native = open(now, draw);
 
         let mut context = Parity { op: OPEN, random: draw, n_paths: n as u32, ..Parity::default() };
-        context.config = raw::Config::try_from(&knobs).unwrap();
+        context.config = raw::Config::try_from(&settings).unwrap();
         context.round.now_ns = now.as_nanos();
         for (slot, path) in context.paths.iter_mut().zip(&paths) {
             *slot = path.to_raw();
@@ -412,7 +413,7 @@ impl History {
     }
 }
 
-fn any_knobs(random: &mut Pcg32, policy: PolicyName) -> AgentSettings {
+fn any_settings(random: &mut Pcg32, policy: PolicyName) -> PathchangerSettings {
     let mut share = || Ratio::from_ppb(random.next_u32() % 1_000_000_001);
     let (gamma, ce_share, jitter) = (share().as_f64().max(1e-6), share(), share());
     let mut backoff = |first: u32| {
@@ -420,7 +421,7 @@ fn any_knobs(random: &mut Pcg32, policy: PolicyName) -> AgentSettings {
         Backoff { min, max: min + Span::from_nanos(u64::from(random.next_u32())) }
     };
     let (congestion_backoff, silence_backoff) = (backoff(200_000_000), backoff(50_000_000));
-    AgentSettings {
+    PathchangerSettings {
         policy,
         gamma,
         ce_share,
@@ -443,7 +444,7 @@ fn any_knobs(random: &mut Pcg32, policy: PolicyName) -> AgentSettings {
         mark_mask: 0,
         initial: InitialName::Available,
         queue_rounds: random.next_u32() % 4,
-        ..AgentSettings::default()
+        ..PathchangerSettings::default()
     }
 }
 

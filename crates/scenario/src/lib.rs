@@ -17,7 +17,7 @@
 //! [plb]                               # see PlbSettings
 //! [routing]                           # see RoutingSettings
 //! [paths]                             # see PathSettings
-//! [pathchanger]                             # see AgentSettings
+//! [pathchanger]                             # see PathchangerSettings
 //! [[flow]]
 //! kind = "bulk"
 //! name = "bulk-1"                     # default: kind and number of the flow in the file

@@ -38,9 +38,9 @@ pub struct SrPath {
 }
 
 impl SrPaths {
-    /// The path sets of `topology` under `knobs`, while everything is up.
-    pub fn new(topology: Arc<Topology>, knobs: PathSettings) -> Result<Self, SettingError> {
-        let planner = Planner::new(topology, knobs)?;
+    /// The path sets of `topology` under `settings`, while everything is up.
+    pub fn new(topology: Arc<Topology>, settings: PathSettings) -> Result<Self, SettingError> {
+        let planner = Planner::new(topology, settings)?;
         Ok(SrPaths { planner, known: BTreeMap::new(), routes: BTreeMap::new() })
     }
 

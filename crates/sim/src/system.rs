@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use sidestep_net::{ArcId, NodeId, SettingsTable, Span, Time, Topology};
-use sidestep_policy::AgentSettings;
+use sidestep_policy::PathchangerSettings;
 use sidestep_proto::{
     mptcp::{self, MptcpSettings},
     tcp,
@@ -84,7 +84,7 @@ pub enum Steerer {
     /// Nothing.
     None,
     /// The path changer, among SRv6 paths.
-    Policy(AgentSettings),
+    Policy(PathchangerSettings),
     /// Linux, by flow labels: after timeouts, and when a rule of each end says so.
     Label(Option<MakeRule>),
 }
@@ -294,32 +294,32 @@ impl Setup {
     /// MPTCP's settings, if that is what the flows speak.
     pub fn subflows(&self) -> Option<MptcpSettings> {
         match self.transport {
-            Transport::Mptcp(knobs, _) => Some(knobs),
+            Transport::Mptcp(settings, _) => Some(settings),
             Transport::Tcp | Transport::Own(_) => None,
         }
     }
 }
 
 fn tcp_config(context: &Context<'_>, algorithm: tcp::Algorithm) -> tcp::Config {
-    let knobs = context.tcp;
-    let mss = u64::from(knobs.mss.unwrap_or(1400));
+    let settings = context.tcp;
+    let mss = u64::from(settings.mss.unwrap_or(1400));
     tcp::Config {
-        profile: knobs.profile,
-        hz: knobs.hz,
+        profile: settings.profile,
+        hz: settings.hz,
         jiffies: context.jiffies,
         algorithm,
-        initial_window: knobs.initial_window,
-        min_rto: knobs.min_rto,
-        initial_rto: knobs.initial_rto,
-        delayed_ack: knobs.delayed_ack,
-        ack_every: knobs.ack_every,
-        quick_acks: knobs.quick_acks,
-        ecn: knobs.ecn,
-        sack: knobs.sack,
-        limited_transmit: knobs.limited_transmit,
-        idle_restart: knobs.idle_restart,
-        count_acks: knobs.count_acks,
-        receive_window: u32::try_from(knobs.receive_window.get() / mss).unwrap_or(u32::MAX).max(2),
+        initial_window: settings.initial_window,
+        min_rto: settings.min_rto,
+        initial_rto: settings.initial_rto,
+        delayed_ack: settings.delayed_ack,
+        ack_every: settings.ack_every,
+        quick_acks: settings.quick_acks,
+        ecn: settings.ecn,
+        sack: settings.sack,
+        limited_transmit: settings.limited_transmit,
+        idle_restart: settings.idle_restart,
+        count_acks: settings.count_acks,
+        receive_window: u32::try_from(settings.receive_window.get() / mss).unwrap_or(u32::MAX).max(2),
         ..tcp::Config::rfc()
     }
 }

@@ -148,7 +148,7 @@ const BURST: &[Measure] = &[Measure::P99, Measure::Mean];
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use sidestep_policy::AgentSettings;
+    use sidestep_policy::PathchangerSettings;
 
     use super::*;
 
@@ -157,10 +157,10 @@ mod tests {
         for case in cases() {
             let scenario = case.scenario();
             assert_eq!((scenario.name.as_str(), scenario.seed), (case.name, 1));
-            // The defaults are what is judged; a case that set a knob would hide a bad one.
-            let settings: AgentSettings =
+            // The defaults are what is judged; a case that set a key would hide a bad one.
+            let settings: PathchangerSettings =
                 sidestep_systems::simulator().catalogue().settings(&scenario, &"pathchanger".parse().unwrap()).unwrap();
-            assert_eq!(settings, AgentSettings::default(), "{}", case.name);
+            assert_eq!(settings, PathchangerSettings::default(), "{}", case.name);
             assert_eq!(Scenario::parse(&case.text(), "file").unwrap(), scenario, "{}", case.name);
             assert!(!case.judged.is_empty() && case.purpose.ends_with('.'), "{}", case.name);
             assert!(scenario.topology.paths().len() >= 2, "{}", case.name);

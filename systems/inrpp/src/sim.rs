@@ -42,50 +42,50 @@ impl System for Inrpp {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let knobs: InrppSettings = context.settings()?;
-    let mut knobs = knobs;
-    if knobs.preset == Preset::Ns3 {
-        knobs.credit = Credit::RoundRobin;
+    let settings: InrppSettings = context.settings()?;
+    let mut settings = settings;
+    if settings.preset == Preset::Ns3 {
+        settings.credit = Credit::RoundRobin;
     }
     let config = crate::Config {
-        probe_interval: knobs.probe_interval,
-        decision_interval: knobs.decision_interval,
-        alpha: knobs.alpha,
-        expiry: knobs.expiry,
-        ack_processing: knobs.ack_processing,
-        credit: knobs.credit,
-        notifications: knobs.notifications,
-        preset: knobs.preset,
+        probe_interval: settings.probe_interval,
+        decision_interval: settings.decision_interval,
+        alpha: settings.alpha,
+        expiry: settings.expiry,
+        ack_processing: settings.ack_processing,
+        credit: settings.credit,
+        notifications: settings.notifications,
+        preset: settings.preset,
     };
     let topology = &context.scenario.topology;
-    let borders = borders(topology, &knobs).map_err(|problem| context.bad_value("borders", problem))?;
+    let borders = borders(topology, &settings).map_err(|problem| context.bad_value("borders", problem))?;
     let mut probed = BTreeSet::new();
     for node in topology.node_ids().filter(|node| topology.is_router(*node)) {
-        let router = RouterNode::new(topology, node, config, &knobs, &borders, None)
+        let router = RouterNode::new(topology, node, config, &settings, &borders, None)
             .map_err(|problem| context.refuse(format_args!("router `{}`, {problem}", topology.node(node).name)))?;
         probed.extend(router.probed());
     }
-    let notes = slow_probes(topology, knobs.probe_interval, &probed).into_iter().collect();
+    let notes = slow_probes(topology, settings.probe_interval, &probed).into_iter().collect();
     let base = Setup::tcp(context)?;
     let mut tcp = tcp::Config { algorithm: Algorithm::Unreduced, ecn: false, sack: false, ..base.tcp };
-    if knobs.preset == Preset::Ns3 {
+    if settings.preset == Preset::Ns3 {
         tcp.ack_every = 1;
     }
-    let settings = HostSettings {
+    let of_hosts = HostSettings {
         tcp,
         expiry: config.expiry,
-        after_timeout: knobs.rto,
-        obedient: knobs.obedient,
-        echo: knobs.notifications == Notifications::Data,
+        after_timeout: settings.rto,
+        obedient: settings.obedient,
+        echo: settings.notifications == Notifications::Data,
     };
-    let (ecmp, routers) = (knobs.ecmp, format!("{:?}", InrppSettings { obedient: true, ..knobs.clone() }));
+    let (ecmp, routers) = (settings.ecmp, format!("{:?}", InrppSettings { obedient: true, ..settings.clone() }));
     let links = Arc::new(Links::new(topology));
     let of_flows = links.clone();
-    let custody = Network::of(context.scenario, &knobs);
-    let make = MakeEndpoint(Arc::new(move |spec, arc| Box::new(Ends::new(spec, &settings, arc, of_flows.clone()))));
+    let custody = Network::of(context.scenario, &settings);
+    let make = MakeEndpoint(Arc::new(move |spec, arc| Box::new(Ends::new(spec, &of_hosts, arc, of_flows.clone()))));
     let behaviour = MakeBehaviour(Arc::new(move |topology, node| -> Option<Box<dyn Behaviour>> {
         if topology.is_router(node) {
-            Some(Box::new(RouterNode::new(topology, node, config, &knobs, &borders, custody.as_ref()).ok()?))
+            Some(Box::new(RouterNode::new(topology, node, config, &settings, &borders, custody.as_ref()).ok()?))
         } else {
             Some(Box::new(HostNode(links.clone())))
         }
@@ -96,9 +96,9 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
 }
 
 /// The links that are borders.
-fn borders(topology: &Topology, knobs: &InrppSettings) -> Result<BTreeSet<LinkId>, String> {
+fn borders(topology: &Topology, settings: &InrppSettings) -> Result<BTreeSet<LinkId>, String> {
     let mut links = BTreeSet::new();
-    for name in &knobs.borders {
+    for name in &settings.borders {
         let found = topology.link_ids().filter(|link| pattern::matches(name, &topology.link(*link).name));
         let before = links.len();
         links.extend(found);

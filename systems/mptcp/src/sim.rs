@@ -31,28 +31,28 @@ impl System for Mptcp {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let knobs: MptcpSettings = context.settings()?;
-    Ok(Setup { ecmp: true, ..hosts(context, knobs) })
+    let settings: MptcpSettings = context.settings()?;
+    Ok(Setup { ecmp: true, ..hosts(context, settings) })
 }
 
 /// Hosts that speak MPTCP, on one of the shortest paths.
-pub fn hosts(context: &Context<'_>, knobs: MptcpSettings) -> Setup {
+pub fn hosts(context: &Context<'_>, settings: MptcpSettings) -> Setup {
     let segments = |bytes: Bytes| u32::try_from(bytes.get() / SEGMENT).unwrap_or(u32::MAX).max(2);
-    let buffer = segments(knobs.receive_buffer);
+    let buffer = segments(settings.receive_buffer);
     let config = mptcp::Config {
-        joins: Some(mptcp::Joins { delay: knobs.join_delay, interval: knobs.join_interval }),
-        stale_after: u8::try_from(knobs.stale_after).unwrap_or(u8::MAX),
-        opportunistic_retransmission: knobs.opportunistic_retransmission,
-        penalisation: knobs.penalisation,
-        ..mptcp::Config::new(knobs.congestion_control, knobs.scheduler, buffer)
+        joins: Some(mptcp::Joins { delay: settings.join_delay, interval: settings.join_interval }),
+        stale_after: u8::try_from(settings.stale_after).unwrap_or(u8::MAX),
+        opportunistic_retransmission: settings.opportunistic_retransmission,
+        penalisation: settings.penalisation,
+        ..mptcp::Config::new(settings.congestion_control, settings.scheduler, buffer)
     };
-    let algorithm = if knobs.congestion_control == Coupling::Cubic { Algorithm::Cubic } else { Algorithm::Coupled };
+    let algorithm = if settings.congestion_control == Coupling::Cubic { Algorithm::Cubic } else { Algorithm::Coupled };
     let base = Setup::with_algorithm(context, algorithm);
     let headers = base.headers + Sizes::default().mptcp_data;
     let mut tcp = base.tcp;
-    if knobs.scheduler == Scheduler::Linux {
+    if settings.scheduler == Scheduler::Linux {
         // The kernels that have this MPTCP find losses by RACK, as the profile of Linux does.
         tcp.dup_threshold = 1;
     }
-    Setup { transport: Transport::Mptcp(knobs, config), headers, tcp, ..base }
+    Setup { transport: Transport::Mptcp(settings, config), headers, tcp, ..base }
 }

@@ -19,7 +19,7 @@ use sidestep_lab::{
 };
 use sidestep_net::{NodeId, Topology};
 use sidestep_paths::PathSettings;
-use sidestep_policy::{AgentSettings, PolicyName};
+use sidestep_policy::{PathchangerSettings, PolicyName};
 use sidestep_results::Recorder;
 use sidestep_scenario::{Scenario, SystemInfo};
 
@@ -56,7 +56,7 @@ impl System for Random {
 /// The agents have the paths before the first connection opens.
 fn setup(run: &Run<'_>) -> Result<Setup, LabError> {
     let (scenario, topology) = (run.scenario, &run.scenario.topology);
-    let settings: AgentSettings = run.settings()?;
+    let settings: PathchangerSettings = run.settings()?;
     let fits = settings.check_max_paths(scenario.paths.max_paths);
     fits.map_err(|problem| run.refuse(problem.to_string()))?;
     Controller::check(topology, scenario.paths).map_err(|problem| run.refuse(problem.to_string()))?;
@@ -111,7 +111,7 @@ fn router(routers: Vec<NodeId>) -> Daemon {
 }
 
 /// The agent with these settings, on every host.
-fn agent(settings: AgentSettings, hosts: Vec<NodeId>) -> Daemon {
+fn agent(settings: PathchangerSettings, hosts: Vec<NodeId>) -> Daemon {
     let (nodes, mask) = (hosts.iter().copied().map(Some).collect(), settings.mark_mask);
     let daemon = Daemon::new("agent", settings.clone(), nodes, move |node, around| match node {
         Some(node) => start(around, &settings, node),
@@ -123,7 +123,7 @@ fn agent(settings: AgentSettings, hosts: Vec<NodeId>) -> Daemon {
     daemon.steering().watched(watch)
 }
 
-fn start(around: &Surroundings<'_>, settings: &AgentSettings, node: NodeId) -> Result<Command, LabError> {
+fn start(around: &Surroundings<'_>, settings: &PathchangerSettings, node: NodeId) -> Result<Command, LabError> {
     let name = around.name(node);
     let events = events_file(around.logs, &name);
     // The agent appends; the record of an earlier run is none of this one.

@@ -8,17 +8,20 @@ pub mod lab;
 pub mod sim;
 
 #[cfg(feature = "scenario")]
-use sidestep_policy::AgentSettings;
+use sidestep_policy::PathchangerSettings;
 #[cfg(feature = "scenario")]
 use sidestep_scenario::SystemInfo;
 
 /// The path changer.
 #[cfg(feature = "scenario")]
 pub const PATHCHANGER: SystemInfo =
-    SystemInfo::with_settings::<AgentSettings>("pathchanger", "the path changer", "pathchanger");
+    SystemInfo::with_settings::<PathchangerSettings>("pathchanger", "the path changer", "pathchanger");
 
 /// The path changer that draws by dice.
 #[cfg(feature = "scenario")]
-pub const RANDOM: SystemInfo =
-    SystemInfo::with_settings::<AgentSettings>("random", "the path changer with the policy `random`", "pathchanger")
-        .fixing(&[("policy", "random")]);
+pub const RANDOM: SystemInfo = SystemInfo::with_settings::<PathchangerSettings>(
+    "random",
+    "the path changer with the policy `random`",
+    "pathchanger",
+)
+.fixing(&[("policy", "random")]);

@@ -54,8 +54,8 @@ impl Rounds {
 mod tests {
     use proptest::prelude::*;
     use sidestep_net::{Bytes, Ratio};
-    use sidestep_policy::{AgentSettings, PolicyName};
     use sidestep_policy::{Connection, Path, Round};
+    use sidestep_policy::{PathchangerSettings, PolicyName};
 
     use super::*;
 
@@ -121,17 +121,17 @@ mod tests {
                 rehash_rounds: rounds.1,
                 suspend_rto: Span::from_nanos(pause),
             };
-            let knobs = AgentSettings {
+            let settings = PathchangerSettings {
                 policy: PolicyName::Plb,
                 ce_share: Ratio::from_ppb(thresh * 62_500_000),
                 plb_idle_rounds: rounds.0,
                 plb_rounds: rounds.1,
                 plb_pause: config.suspend_rto,
-                ..AgentSettings::default()
+                ..PathchangerSettings::default()
             };
             let path = |id| Path { id, weight: 1, bdp: Bytes::new(10_000), rtt: Span::from_millis(1) };
             let paths: Vec<_> = (0..paths).map(path).collect();
-            let mut policy = Connection::open(&knobs, &paths, Time::ZERO, 0)?;
+            let mut policy = Connection::open(&settings, &paths, Time::ZERO, 0)?;
             let mut plb = Rounds::new(config);
             let mut round = Round { mss: 1_000, cwnd: Bytes::new(10_000), ..Round::default() };
             for (kind, time, delivered, marked, in_flight, random) in events {

@@ -35,20 +35,20 @@ impl System for Rcp {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let knobs: RcpSettings = context.settings()?;
+    let settings: RcpSettings = context.settings()?;
     let config = crate::Config {
-        alpha: knobs.alpha,
-        beta: knobs.beta,
-        gamma: knobs.gamma,
-        slot: knobs.slot,
-        initial_rate: knobs.initial_rate.as_f64(),
+        alpha: settings.alpha,
+        beta: settings.beta,
+        gamma: settings.gamma,
+        slot: settings.slot,
+        initial_rate: settings.initial_rate.as_f64(),
     };
     let base = Setup::tcp(context)?;
     let tcp = tcp::Config { algorithm: Algorithm::Unreduced, ecn: false, ..base.tcp };
     let make: MakeEndpoint = MakeEndpoint(Arc::new(move |spec, _| Box::new(Ends::new(spec, tcp))));
     let behaviour = MakeBehaviour(Arc::new(move |topology, node| Some(Box::new(Rates::new(topology, node, config)))));
     let headers = base.headers + HEADER;
-    Ok(Setup { transport: Transport::Own(make), tcp, headers, behaviour: Some(behaviour), ecmp: knobs.ecmp, ..base })
+    Ok(Setup { transport: Transport::Own(make), tcp, headers, behaviour: Some(behaviour), ecmp: settings.ecmp, ..base })
 }
 
 /// The two ends of a flow.

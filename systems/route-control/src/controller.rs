@@ -22,7 +22,7 @@ use super::{
 /// Chooses the egress of an aggregate.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    knobs: RouteControlSettings,
+    settings: RouteControlSettings,
     egresses: Vec<Egress>,
     active: usize,
     /// The routing period that is being measured, or will be.
@@ -74,10 +74,10 @@ const KNOWN_IMPAIRMENTS: u32 = 3;
 
 impl Controller {
     /// A controller over egresses of these rates, the primary first; a rate of zero is not known.
-    pub fn new(knobs: &RouteControlSettings, capacities: &[Rate], now: Time) -> Result<Self, SettingError> {
-        knobs.check()?;
-        let knobs = knobs.effective();
-        let probes = probes(&knobs) as usize;
+    pub fn new(settings: &RouteControlSettings, capacities: &[Rate], now: Time) -> Result<Self, SettingError> {
+        settings.check()?;
+        let settings = settings.effective();
+        let probes = probes(&settings) as usize;
         let mut controller = Controller {
             egresses: capacities.iter().map(|capacity| Egress::new(*capacity, probes)).collect(),
             active: 0,
@@ -100,9 +100,9 @@ impl Controller {
             targets: None,
             stability: None,
             patience: None,
-            knobs,
+            settings,
         };
-        if matches!(controller.knobs.mode, RouteControlMode::Practical | RouteControlMode::Predictive) {
+        if matches!(controller.settings.mode, RouteControlMode::Practical | RouteControlMode::Predictive) {
             // The first decision is not shortened at random.
             controller.plan(0);
         }
@@ -164,14 +164,14 @@ impl Controller {
 
     /// A probe was answered. `delay` is how long it took to the far end, if that is known.
     pub fn handle_answer(&mut self, now: Time, probe: Probe, delay: Option<Span>) {
-        let timeout = self.knobs.loss_timeout;
+        let timeout = self.settings.loss_timeout;
         let Some(egress) = self.egresses.get_mut(probe.egress as usize) else { return };
         match egress.flights.as_mut().map(|flights| flights.answer(now, probe, delay)) {
             Some(true) => egress.forgive(),
             Some(false) => {}
             None => egress.measurement(probe.period).answer(now, probe.period, probe.number, timeout, delay),
         }
-        let guards = self.knobs.guards;
+        let guards = self.settings.guards;
         let complete = |egress: &mut Egress| {
             if let Some(flights) = &egress.flights {
                 return flights.is_known(now, probe.period);
@@ -231,7 +231,7 @@ impl Controller {
             }
             of.lose_carrier(now);
         }
-        match self.knobs.mode {
+        match self.settings.mode {
             RouteControlMode::None => {}
             RouteControlMode::Ideal => self.follow(now),
             RouteControlMode::Practical | RouteControlMode::Predictive => {
@@ -247,7 +247,7 @@ impl Controller {
     pub fn handle_impairment(&mut self, now: Time, egress: usize, impaired: bool) {
         let Some(of) = self.egresses.get_mut(egress) else { return };
         of.told_impaired = impaired;
-        if self.knobs.mode == RouteControlMode::Ideal {
+        if self.settings.mode == RouteControlMode::Ideal {
             self.follow(now);
         }
     }
@@ -275,37 +275,38 @@ impl Controller {
 
     /// The period whose probes are being sent: the next one is planned as soon as the last ones are due.
     fn period_of_probes(&self) -> u32 {
-        if self.probes_left == probes(&self.knobs) { self.period.wrapping_sub(1) } else { self.period }
+        if self.probes_left == probes(&self.settings) { self.period.wrapping_sub(1) } else { self.period }
     }
 
     /// Plans the period that begins when the last one ends.
     fn plan(&mut self, random: u32) {
         // Where each egress is judged by its own round trips, a slow one does not keep a dead one in use: it holds back moves instead.
-        let longest = self.knobs.routing_period.max(if self.patience.is_some() { Span::ZERO } else { self.rounds() });
-        let share = self.knobs.decision_jitter.as_f64() * f64::from(random) / f64::from(u32::MAX);
+        let longest =
+            self.settings.routing_period.max(if self.patience.is_some() { Span::ZERO } else { self.rounds() });
+        let share = self.settings.decision_jitter.as_f64() * f64::from(random) / f64::from(u32::MAX);
         let length = Span::from_nanos((longest.as_nanos() as f64 * (1.0 - share)) as u64);
-        self.period_ends += length.max(self.knobs.measurement_period);
-        let opens = self.period_ends.since(Time::ZERO) - self.knobs.measurement_period;
+        self.period_ends += length.max(self.settings.measurement_period);
+        let opens = self.period_ends.since(Time::ZERO) - self.settings.measurement_period;
         self.next_probe = Time::ZERO + opens;
-        self.probes_left = probes(&self.knobs);
+        self.probes_left = probes(&self.settings);
     }
 
     /// So many round trips of the slowest egress as TCP takes to adapt. The paper's section 2: a controller that is as
     /// fast as TCP moves for losses that TCP would have ended.
     fn rounds(&self) -> Span {
         let slowest = self.egresses.iter().filter_map(|egress| egress.rtt).max().unwrap_or(Span::ZERO);
-        Span::from_nanos((slowest.as_nanos() as f64 * self.knobs.timescale) as u64)
+        Span::from_nanos((slowest.as_nanos() as f64 * self.settings.timescale) as u64)
     }
 
     /// The next probes are due, one of each egress. Those that were missed, as the driver came late, are left out.
     fn begin_probes(&mut self, now: Time, random: u32) {
         self.sending = 0;
-        if self.probes_left == probes(&self.knobs) {
+        if self.probes_left == probes(&self.settings) {
             let period = self.period;
             self.egresses.iter_mut().for_each(|egress| egress.measurement(period).begin(period));
         }
         self.probes_left -= 1;
-        let interval = self.knobs.probe_interval;
+        let interval = self.settings.probe_interval;
         let late = now.since(self.next_probe).as_nanos() / interval.as_nanos().max(1);
         let missed = late.min(self.probes_left.into());
         self.probes_left -= missed as u32;
@@ -315,7 +316,7 @@ impl Controller {
         self.next_probe = sent + interval;
         if self.probes_left == 0 {
             let ends = self.period_ends;
-            let due = ends.max(sent + self.knobs.loss_timeout);
+            let due = ends.max(sent + self.settings.loss_timeout);
             self.pending.push_back(Pending { period, ends, due });
             self.period = period.wrapping_add(1);
             // A driver that comes late by whole periods does not make up for them.
@@ -326,7 +327,7 @@ impl Controller {
 
     /// All that can be known of a period's probes is known.
     fn decide(&mut self, now: Time, period: u32) {
-        let (knobs, active) = (&self.knobs, self.active);
+        let (settings, active) = (&self.settings, self.active);
         // What was acknowledged before a move took another egress.
         let since = self.last_move.unwrap_or(Time::ZERO);
         let advance = Some(self.last_advance).filter(|advance| *advance > since);
@@ -339,7 +340,7 @@ impl Controller {
             let before = egress.health;
             // What passes an egress may be that of flows which stay there.
             let own = egress.passage.map(|(passage, _)| passage.last_advance).filter(|advance| *advance > Time::ZERO);
-            egress.judge(now, summary, knobs, own.or(advance.filter(|_| number == active)));
+            egress.judge(now, summary, settings, own.or(advance.filter(|_| number == active)));
             if let Some(damping) = damping {
                 egress.penalty.decay(now, damping);
                 if before == Health::Fine && matches!(egress.health, Health::Dead | Health::Impaired) {
@@ -419,7 +420,7 @@ impl Controller {
     /// Where the aggregate should go, guards apart; the egress in use is alive.
     fn wish(&self, now: Time, of: &Egress) -> (usize, Reason) {
         let mut stays = Reason::Fine;
-        let predictive = self.knobs.mode == RouteControlMode::Predictive;
+        let predictive = self.settings.mode == RouteControlMode::Predictive;
         // Among backups none is preferred: two sites that share them would chase each other.
         if let Some(primary) = self.egresses.first().filter(|primary| self.active > 0 && primary.is_alive()) {
             let against = self.against_return(now, primary);
@@ -460,47 +461,47 @@ impl Controller {
     }
 
     fn is_gain(&self, present: f64, other: f64) -> bool {
-        other > present * (1.0 + self.knobs.margin.as_f64())
+        other > present * (1.0 + self.settings.margin.as_f64())
     }
 
     /// Whether the egress in use loses more than another, and not by chance.
     fn is_surely_better(&self, of: &Egress, other: &Egress) -> bool {
-        other.losses.share() < of.losses.share() && of.losses.differs(&other.losses) >= self.knobs.confidence
+        other.losses.share() < of.losses.share() && of.losses.differs(&other.losses) >= self.settings.confidence
     }
 
     /// What speaks against a move that is not an escape from a dead egress.
     fn objection(&self, now: Time, of: &Egress, to: usize, reason: Reason) -> Option<Reason> {
-        let knobs = &self.knobs;
+        let settings = &self.settings;
         let other = self.egresses.get(to)?;
-        let hold_down = knobs.hold_down.max(if self.patience.is_some() { self.rounds() } else { Span::ZERO });
+        let hold_down = settings.hold_down.max(if self.patience.is_some() { self.rounds() } else { Span::ZERO });
         if self.last_move.is_some_and(|moved| now < moved + hold_down) {
             return Some(Reason::HoldDown);
         }
-        if knobs.mode == RouteControlMode::Predictive && now < self.settled {
+        if settings.mode == RouteControlMode::Predictive && now < self.settled {
             return Some(Reason::Settling);
         }
         // A queue on a slow backup must not keep the aggregate there for ever.
-        let waited = other.fine_since.is_some_and(|since| now >= since + knobs.routing_period * LONGEST_WAIT);
-        if knobs.reordering > 0.0
+        let waited = other.fine_since.is_some_and(|since| now >= since + settings.routing_period * LONGEST_WAIT);
+        if settings.reordering > 0.0
             && !waited
             && let (Some(from), Some(to), Some(rate)) = (of.delay, other.delay, self.rate)
         {
             // The paper's section 3: N_o = K·(OWD_b − OWD_p) of each connection.
             let each = rate / (self.packet_bits() * self.connections);
-            if overtaken(each, from, to) >= knobs.reordering {
+            if overtaken(each, from, to) >= settings.reordering {
                 return Some(Reason::Reordering);
             }
         }
         if let (Some(from), Some(to)) = (of.rtt, other.rtt) {
             let rise = to - from;
             // The paper's section 3: no ACK comes for the rise, and a timer that fires sets a window to one segment.
-            let long = knobs.rtt_rise > Span::ZERO && rise >= knobs.rtt_rise;
-            if long || rto(knobs.rto, from, knobs.min_rto).is_some_and(|rto| rise > rto) {
+            let long = settings.rtt_rise > Span::ZERO && rise >= settings.rtt_rise;
+            if long || rto(settings.rto, from, settings.min_rto).is_some_and(|rto| rise > rto) {
                 return Some(Reason::RttRise);
             }
         }
         let leaves = matches!(reason, Reason::Loss | Reason::Predicted) && self.active == 0;
-        (knobs.sit_out && leaves && self.is_too_short(now, of, other)).then_some(Reason::TooShort)
+        (settings.sit_out && leaves && self.is_too_short(now, of, other)).then_some(Reason::TooShort)
     }
 
     /// Condition (5), with what is known of the rates and of the length of the primary's impairments.
@@ -513,13 +514,13 @@ impl Controller {
         }
         let lasted = of.impaired_since.map_or(0.0, |since| now.since(since).as_secs_f64());
         let seconds = Span::as_secs_f64;
-        let (period, timeout) = (seconds(self.knobs.routing_period), seconds(self.knobs.loss_timeout));
+        let (period, timeout) = (seconds(self.settings.routing_period), seconds(self.settings.loss_timeout));
         let loss = of.losses.share();
         let times = Times {
             good: 0.0,
             bad: mean.max(lasted),
-            to_primary: time_to_primary(period, seconds(self.knobs.measurement_period), timeout),
-            to_backup: time_to_backup(period, timeout, loss, f64::from(probes(&self.knobs))),
+            to_primary: time_to_primary(period, seconds(self.settings.measurement_period), timeout),
+            to_backup: time_to_backup(period, timeout, loss, f64::from(probes(&self.settings))),
         };
         static_wins(&Rates { primary_good, primary_bad, backup }, &times)
     }
@@ -569,7 +570,7 @@ fn summaries(egresses: &mut [Egress], targets: Option<&Targets>, period: u32) ->
 }
 
 /// Probes of each egress in a measurement period.
-fn probes(knobs: &RouteControlSettings) -> u32 {
+fn probes(settings: &RouteControlSettings) -> u32 {
     // The settings' check bounds it.
-    (knobs.measurement_period.as_nanos() / knobs.probe_interval.as_nanos().max(1)).max(1) as u32
+    (settings.measurement_period.as_nanos() / settings.probe_interval.as_nanos().max(1)).max(1) as u32
 }

@@ -46,7 +46,7 @@ use tokio::{sync::mpsc::UnboundedReceiver, task::JoinError, time::Instant};
 
 pub use self::{
     config::{
-        DampingKnobs, EgressConfig, MAX_EGRESSES, Moves, ProbeKind, Return, RouteControlConfig, RouteControlKnobs,
+        DampingSettings, EgressConfig, MAX_EGRESSES, Moves, ProbeKind, Return, RouteControlConfig, SiteSettings,
         TargetConfig,
     },
     follow::EgressSource,

@@ -155,7 +155,7 @@ impl Egress {
         &mut self,
         now: Time,
         summary: Summary,
-        knobs: &RouteControlSettings,
+        settings: &RouteControlSettings,
         last_advance: Option<Time>,
     ) {
         let Summary { sent, lost, lost_at_end, dead_since, delays, .. } = summary;
@@ -171,34 +171,34 @@ impl Egress {
         // The middle of the silence at the end.
         let silence = dead_since.zip(summary.last_sent);
         self.silent_at = silence.map(|(since, last)| since + Span::from_nanos(last.since(since).as_nanos() / 2));
-        let silent = self.is_silent(&summary, knobs);
-        let timeout = self.flights.as_ref().map_or(knobs.loss_timeout, Flights::timeout);
+        let silent = self.is_silent(&summary, settings);
+        let timeout = self.flights.as_ref().map_or(settings.loss_timeout, Flights::timeout);
         let came = |at: Option<Time>| dead_since.zip(at).is_some_and(|(since, at)| at > since + timeout);
         let late = self.flights.as_ref().and_then(Flights::last_arrival);
-        let veto = knobs.ack_veto && came(last_advance) || came(late);
-        let still = if silent { 0 } else { self.swallowed(&summary, knobs) };
+        let veto = settings.ack_veto && came(last_advance) || came(late);
+        let still = if silent { 0 } else { self.swallowed(&summary, settings) };
         let probes = (sent - still, lost - still);
-        let (of, gone) = self.credible(probes.0, probes.1, knobs);
-        self.losses.add(of, gone, knobs.memory);
+        let (of, gone) = self.credible(probes.0, probes.1, settings);
+        self.losses.add(of, gone, settings.memory);
         let before = self.health;
         self.health = if silent && veto {
             // The aggregate gets through: the probes, or their answers, are lost elsewhere.
             Health::Fine
         } else if silent {
             Health::Dead
-        } else if f64::from(gone) > knobs.loss_threshold.as_f64() * f64::from(of) {
+        } else if f64::from(gone) > settings.loss_threshold.as_f64() * f64::from(of) {
             Health::Impaired
         } else {
-            self.after_good_measurement(sent, sent - still, knobs)
+            self.after_good_measurement(sent, sent - still, settings)
         };
         self.steady = before == self.health;
         self.fine_since = (self.health == Health::Fine).then(|| self.fine_since.unwrap_or(now));
         match self.health {
-            Health::Dead if is_guarded(knobs) => self.note_outage(now, &summary),
+            Health::Dead if is_guarded(settings) => self.note_outage(now, &summary),
             Health::Dead | Health::Impaired if self.impaired_since.is_none() || gone > 0 => {
                 self.begin_impairment(now);
                 self.good_run = 0.0;
-                self.impairment.add(of, gone, knobs.memory);
+                self.impairment.add(of, gone, settings.memory);
             }
             Health::Fine => self.end_impairment(now),
             _ => {}
@@ -210,13 +210,13 @@ impl Egress {
 
     /// Whether it has fallen silent. Few probes are enough if there are no more; where others are still waited for, those of the
     /// measurements before count, too.
-    fn is_silent(&self, summary: &Summary, knobs: &RouteControlSettings) -> bool {
+    fn is_silent(&self, summary: &Summary, settings: &RouteControlSettings) -> bool {
         let Summary { sent, lost, lost_at_end, partial, .. } = *summary;
         if !partial {
-            return lost_at_end >= knobs.dead_probes.min(sent);
+            return lost_at_end >= settings.dead_probes.min(sent);
         }
         let before = if lost == sent { self.trailing } else { 0 };
-        lost_at_end.saturating_add(before) >= knobs.dead_probes
+        lost_at_end.saturating_add(before) >= settings.dead_probes
     }
 
     /// A probe that was counted as lost is answered after all.
@@ -227,13 +227,13 @@ impl Egress {
     }
 
     /// So many probes at the start of a measurement were swallowed by an outage that is over: they say nothing of how the egress is now.
-    fn swallowed(&mut self, summary: &Summary, knobs: &RouteControlSettings) -> u32 {
-        if !is_guarded(knobs) {
+    fn swallowed(&mut self, summary: &Summary, settings: &RouteControlSettings) -> u32 {
+        if !is_guarded(settings) {
             return 0;
         }
         // It may have begun in the last measurement, too late to be seen as one.
-        let spans =
-            self.trailing.min(summary.lost_at_start) > 0 && self.trailing + summary.lost_at_start >= knobs.dead_probes;
+        let spans = self.trailing.min(summary.lost_at_start) > 0
+            && self.trailing + summary.lost_at_start >= settings.dead_probes;
         if self.health != Health::Dead && !spans {
             return 0;
         }
@@ -247,15 +247,15 @@ impl Egress {
 
     /// How many of how many packets were lost: the probes, or the data that passed where it contradicts them. Data that is sent again
     /// was not always lost, so that its share is an upper bound.
-    fn credible(&self, sent: u32, lost: u32, knobs: &RouteControlSettings) -> (u32, u32) {
-        let Some((Passage { segments, retransmitted, .. }, _)) = self.passage.filter(|_| knobs.ack_veto) else {
+    fn credible(&self, sent: u32, lost: u32, settings: &RouteControlSettings) -> (u32, u32) {
+        let Some((Passage { segments, retransmitted, .. }, _)) = self.passage.filter(|_| settings.ack_veto) else {
             return (sent, lost);
         };
         let (mut probes, mut data) = (Losses::default(), Losses::default());
         probes.add(sent, lost, 1);
         data.add(segments, retransmitted.min(segments), 1);
         let contradicts = segments >= ENOUGH && data.share() < probes.share() / 2.0;
-        if contradicts && probes.differs(&data) >= knobs.confidence.max(SURE) {
+        if contradicts && probes.differs(&data) >= settings.confidence.max(SURE) {
             (segments, retransmitted.min(segments))
         } else {
             (sent, lost)
@@ -264,19 +264,19 @@ impl Egress {
 
     /// How it is after a measurement below the threshold: an impairment may only have been missed. Of `sent` probes `good` were sent
     /// after an outage.
-    fn after_good_measurement(&mut self, sent: u32, good: u32, knobs: &RouteControlSettings) -> Health {
+    fn after_good_measurement(&mut self, sent: u32, good: u32, settings: &RouteControlSettings) -> Health {
         if self.impaired_since.is_none() {
             return Health::Fine;
         }
         self.good_run += f64::from(good);
-        let enough = knobs.dead_probes.min(sent).max(sent.div_ceil(2));
-        let is_over = if !is_guarded(knobs) {
+        let enough = settings.dead_probes.min(sent).max(sent.div_ceil(2));
+        let is_over = if !is_guarded(settings) {
             true
         } else if self.impairment.is_none() {
             // It was an outage and no loss at random: as soon as packets get through, it is over.
             self.good_run >= f64::from(enough)
         } else {
-            misses(self.impairment.share(), self.good_run) <= knobs.recovery_miss.as_f64()
+            misses(self.impairment.share(), self.good_run) <= settings.recovery_miss.as_f64()
         };
         if is_over { Health::Fine } else { Health::Impaired }
     }
@@ -307,6 +307,6 @@ impl Egress {
 }
 
 /// Whether more than one measurement may be needed to be sure that an impairment is over; not so in the paper's controller.
-fn is_guarded(knobs: &RouteControlSettings) -> bool {
-    knobs.recovery_miss.as_f64() < 1.0
+fn is_guarded(settings: &RouteControlSettings) -> bool {
+    settings.recovery_miss.as_f64() < 1.0
 }

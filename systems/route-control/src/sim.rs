@@ -46,17 +46,17 @@ impl System for RouteControl {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let knobs: RouteControlSettings = context.settings()?;
+    let settings: RouteControlSettings = context.settings()?;
     let topology = Arc::new(context.scenario.topology.clone());
-    let sites = sites(context, &knobs)?;
-    let (returns, doubts) = match knobs.mode {
+    let sites = sites(context, &settings)?;
+    let (returns, doubts) = match settings.mode {
         RouteControlMode::None => (Vec::new(), Vec::new()),
         _ => returns(context, &sites),
     };
     let shared = Arc::new(Shared {
         igp: Igp::new(&topology),
         topology: topology.clone(),
-        knobs,
+        settings,
         seed: context.scenario.chance(context.scenario.seed),
     });
     let behaviour = MakeBehaviour(Arc::new(move |topology, node| {
@@ -114,9 +114,9 @@ fn ways(topology: &Topology, site: NodeId, edge: NodeId) -> Vec<(u64, Vec<ArcId>
 }
 
 /// The routers that control routes.
-fn sites(context: &Context<'_>, knobs: &RouteControlSettings) -> Result<BTreeSet<NodeId>, SimError> {
+fn sites(context: &Context<'_>, settings: &RouteControlSettings) -> Result<BTreeSet<NodeId>, SimError> {
     let topology = &context.scenario.topology;
-    if knobs.edges.is_empty() {
+    if settings.edges.is_empty() {
         let connections = context.scenario.flows.iter().filter(|flow| flow.transport().is_some());
         let senders = connections.flat_map(Flow::pairs);
         let edges = senders.filter_map(|(from, _)| topology.access_router(*from));
@@ -131,7 +131,7 @@ fn sites(context: &Context<'_>, knobs: &RouteControlSettings) -> Result<BTreeSet
         }
         Ok(node)
     };
-    knobs.edges.iter().map(site).collect()
+    settings.edges.iter().map(site).collect()
 }
 
 /// The arcs from a router to other routers.
@@ -155,7 +155,7 @@ fn hosts_of(topology: &Topology, router: NodeId) -> Vec<ArcId> {
 struct Shared {
     topology: Arc<Topology>,
     igp: Igp,
-    knobs: RouteControlSettings,
+    settings: RouteControlSettings,
     seed: u64,
 }
 
@@ -289,7 +289,7 @@ impl Site {
         };
         let capacities: Vec<Rate> = found.iter().map(|(_, arcs)| rate(arcs)).collect();
         // The settings were checked when the scenario was read.
-        let mut controller = Controller::new(&self.shared.knobs, &capacities, now).ok()?;
+        let mut controller = Controller::new(&self.shared.settings, &capacities, now).ok()?;
         let egress = |(_, arcs): (u64, Vec<ArcId>)| Egress { probes: node.add_route(&arcs), arcs };
         let egresses: Vec<Egress> = found.into_iter().map(egress).collect();
         for (number, egress) in egresses.iter().enumerate() {

@@ -63,9 +63,9 @@ fn guarded() -> RouteControlSettings {
 }
 
 impl Bench {
-    fn new(knobs: &RouteControlSettings, capacities: &[Rate], seed: u64) -> Bench {
+    fn new(settings: &RouteControlSettings, capacities: &[Rate], seed: u64) -> Bench {
         Bench {
-            controller: Controller::new(knobs, capacities, Time::ZERO).unwrap(),
+            controller: Controller::new(settings, capacities, Time::ZERO).unwrap(),
             random: Pcg32::seed_from_u64(seed),
             answers: VecDeque::new(),
             decisions: Vec::new(),
@@ -76,8 +76,8 @@ impl Bench {
         }
     }
 
-    fn two(knobs: &RouteControlSettings) -> Bench {
-        Bench::new(knobs, &[Rate::ZERO; 2], 7)
+    fn two(settings: &RouteControlSettings) -> Bench {
+        Bench::new(settings, &[Rate::ZERO; 2], 7)
     }
 
     /// Runs until `end`; `path` says how an egress is at a time, `sample` what the aggregate gets there.
@@ -219,10 +219,10 @@ fn ideal_control_moves_when_it_is_told() {
 
 #[test]
 fn an_outage_is_left_and_the_primary_taken_again() {
-    for knobs in [paper(), guarded(), RouteControlSettings { mode: RouteControlMode::Predictive, ..guarded() }] {
-        let mut bench = Bench::two(&knobs);
+    for settings in [paper(), guarded(), RouteControlSettings { mode: RouteControlMode::Predictive, ..guarded() }] {
+        let mut bench = Bench::two(&settings);
         bench.run(30.0, while_bad(10.1, 20.1, DEAD));
-        assert_eq!(bench.moves(), [(1, Reason::Dead), (0, Reason::Recovered)], "{knobs:?}");
+        assert_eq!(bench.moves(), [(1, Reason::Dead), (0, Reason::Recovered)], "{settings:?}");
         let times: Vec<f64> =
             bench.decisions.iter().filter(|one| one.from != one.to).map(|one| one.at.as_secs_f64()).collect();
         // The period ends at 11 s, and its last probe's timeout; at 21 s all were answered.
@@ -254,8 +254,8 @@ fn confidence_takes_a_single_lost_probe_for_chance_and_a_tenth_lost_for_certain(
 #[test]
 fn an_impairment_that_measurements_may_miss_ends_only_when_that_is_unlikely() {
     // 40 probes miss 3 % with probability 0.3: without the bound it returns again and again.
-    let returns = |knobs: &RouteControlSettings| {
-        let mut bench = Bench::two(knobs);
+    let returns = |settings: &RouteControlSettings| {
+        let mut bench = Bench::two(settings);
         bench.run(300.0, while_bad(10.0, 1e9, losing(0.03)));
         bench.moves().iter().filter(|(to, _)| *to == 0).count()
     };
@@ -300,22 +300,22 @@ fn an_egress_without_carrier_is_left_at_once_and_gets_no_probes() {
 
 #[test]
 fn hold_down_keeps_it_from_returning_but_not_from_leaving_a_dead_egress() {
-    let knobs = RouteControlSettings { hold_down: Span::from_secs(30), ..guarded() };
-    let mut bench = Bench::two(&knobs);
+    let settings = RouteControlSettings { hold_down: Span::from_secs(30), ..guarded() };
+    let mut bench = Bench::two(&settings);
     bench.run(60.0, while_bad(10.0, 12.0, DEAD));
     let moves: Vec<&Decision> = bench.decisions.iter().filter(|one| one.from != one.to).collect();
     assert!(moves.len() == 2 && moves[1].at.since(moves[0].at) >= Span::from_secs(30), "{moves:?}");
     assert!(bench.decisions.iter().any(|one| one.reason == Reason::HoldDown));
     // The backup dies while it is held.
-    let mut bench = Bench::two(&knobs);
+    let mut bench = Bench::two(&settings);
     bench.run(60.0, |now, egress| if [10.0..12.0, 15.0..20.0][egress].contains(&now) { DEAD } else { FINE });
     assert_eq!(bench.moves(), [(1, Reason::Dead), (0, Reason::Dead)]);
 }
 
 #[test]
 fn acknowledgements_that_advance_veto_an_alarm_of_the_probes() {
-    let dead = |advances: bool, knobs: &RouteControlSettings| {
-        let mut bench = Bench::two(knobs);
+    let dead = |advances: bool, settings: &RouteControlSettings| {
+        let mut bench = Bench::two(settings);
         bench.run(5.0, |_, _| FINE);
         while let Some((now, timeout)) = bench.controller.poll_timeout().filter(|(due, _)| *due < at(8.0)) {
             let last_advance = if advances { now } else { at(5.0) };
@@ -339,8 +339,8 @@ fn acknowledgements_that_advance_veto_an_alarm_of_the_probes() {
 #[test]
 fn a_move_to_less_delay_waits_while_three_packets_would_be_overtaken() {
     // The primary has 40 ms less delay one way, and recovers; 4 connections.
-    let moves_until = |end: f64, mbits: f64, knobs: &RouteControlSettings| {
-        let mut bench = Bench::two(knobs);
+    let moves_until = |end: f64, mbits: f64, settings: &RouteControlSettings| {
+        let mut bench = Bench::two(settings);
         let path = |now: f64, egress: usize| match egress {
             0 if now < 5.0 => DEAD,
             0 => with_rtt(40),
@@ -349,7 +349,7 @@ fn a_move_to_less_delay_waits_while_three_packets_would_be_overtaken() {
         bench.run_with(end, path, |_, _| Some((mbits, 4)));
         (bench.moves().len(), bench.last_reason())
     };
-    let moves = |mbits, knobs: &RouteControlSettings| moves_until(10.0, mbits, knobs);
+    let moves = |mbits, settings: &RouteControlSettings| moves_until(10.0, mbits, settings);
     // N_o = K · 40 ms, with K = 4 Mbit/s / 12000 bits / 4 = 83 a second: 3.3; at 3 Mbit/s 2.5.
     assert_eq!(moves(4.0, &guarded()), (1, Some(Reason::Reordering)));
     assert_eq!(moves(3.0, &guarded()).0, 2);
@@ -360,8 +360,8 @@ fn a_move_to_less_delay_waits_while_three_packets_would_be_overtaken() {
 
 #[test]
 fn a_move_that_lets_timers_fire_is_none() {
-    let moves = |millis: u64, knobs: &RouteControlSettings| {
-        let mut bench = Bench::two(knobs);
+    let moves = |millis: u64, settings: &RouteControlSettings| {
+        let mut bench = Bench::two(settings);
         bench.run(20.0, |now, egress| match egress {
             0 if now > 5.0 => losing(0.3),
             0 => FINE,
@@ -394,8 +394,8 @@ fn the_routing_period_lasts_several_round_trips() {
 fn short_impairments_are_sat_out_once_they_are_known() {
     // A tenth lost for 0.9 s of every 20 s costs less than two seconds on a backup with half the rate.
     let moves = |sit_out: bool| {
-        let knobs = RouteControlSettings { sit_out, recovery_miss: Ratio::from_ppb(1_000_000_000), ..guarded() };
-        let mut bench = Bench::new(&knobs, &[mbits(8.0), mbits(4.0)], 7);
+        let settings = RouteControlSettings { sit_out, recovery_miss: Ratio::from_ppb(1_000_000_000), ..guarded() };
+        let mut bench = Bench::new(&settings, &[mbits(8.0), mbits(4.0)], 7);
         let bad = |now: f64| (0.1..1.0).contains(&(now % 20.0));
         let path = |now: f64, egress: usize| if egress == 0 && now > 10.0 && bad(now) { losing(0.2) } else { FINE };
         let got = |now: f64, egress: usize| {
@@ -420,9 +420,9 @@ fn short_impairments_are_sat_out_once_they_are_known() {
 #[test]
 fn throughput_is_not_judged_until_the_path_is_filled() {
     // 8 Mbit/s over 400 ms for one connection: (0.4 s)² · 8 Mbit/s / 12 kbit = 107 s, at most ten periods.
-    let knobs = RouteControlSettings { mode: RouteControlMode::Predictive, reordering: 0.0, ..guarded() };
+    let settings = RouteControlSettings { mode: RouteControlMode::Predictive, reordering: 0.0, ..guarded() };
     let returns = |fill: f64| {
-        let mut bench = Bench::new(&RouteControlSettings { fill, ..knobs.clone() }, &[mbits(8.0); 2], 7);
+        let mut bench = Bench::new(&RouteControlSettings { fill, ..settings.clone() }, &[mbits(8.0); 2], 7);
         let path = |now: f64, egress: usize| match egress {
             0 if (10.0..12.0).contains(&now) => DEAD,
             0 => FINE,
@@ -449,14 +449,14 @@ fn decision_times_are_shortened_at_random_by_at_most_the_jitter() {
 fn moves_of_two_sites(jitter: f64, seed: u64) -> usize {
     // What a decision goes by is as old as the measurement and the timeout: a small part of the period, so that the site
     // which decides later sees what the other has done.
-    let knobs = RouteControlSettings {
+    let settings = RouteControlSettings {
         guards: true,
         decision_jitter: Ratio::from_ppb((jitter * 1e9) as u32),
         routing_period: Span::from_secs(2),
         loss_timeout: Span::from_millis(200),
         ..paper().effective()
     };
-    let mut sites = [seed, seed + 1_000].map(|seed| Bench::new(&knobs, &[Rate::ZERO; 3], seed));
+    let mut sites = [seed, seed + 1_000].map(|seed| Bench::new(&settings, &[Rate::ZERO; 3], seed));
     let late = |bench: &Bench| bench.decisions.iter().filter(|one| one.from != one.to && one.at > at(300.0)).count();
     for step in 1..=60_000 {
         let active = [&sites[0], &sites[1]].map(|site| site.controller.active());
@@ -484,14 +484,14 @@ fn two_sites_oscillate_in_step_but_not_with_random_decision_times() {
 #[test]
 fn a_clean_but_thin_backup_does_not_win_over_a_fast_primary_that_loses_little() {
     // 2 % loss on 8 Mbit/s, 20 connections, beside 1 Mbit/s without loss.
-    let knobs = RouteControlSettings { mode: RouteControlMode::Predictive, ..guarded() };
+    let settings = RouteControlSettings { mode: RouteControlMode::Predictive, ..guarded() };
     let path = |now: f64, egress: usize| if egress == 0 && now > 10.0 { losing(0.02) } else { FINE };
     let got = |_: f64, egress: usize| Some((if egress == 0 { 7.5 } else { 0.95 }, 20));
-    let mut known = Bench::new(&knobs, &[mbits(8.0), mbits(1.0)], 7);
+    let mut known = Bench::new(&settings, &[mbits(8.0), mbits(1.0)], 7);
     known.run_with(120.0, path, got);
     assert_eq!((known.moves(), known.last_reason()), (vec![], Some(Reason::NotBetter)));
     // Where the rates are not known it learns from one visit.
-    let mut unknown = Bench::two(&knobs);
+    let mut unknown = Bench::two(&settings);
     unknown.run_with(120.0, path, got);
     assert!(unknown.controller.active() == 0 && unknown.moves().len() <= 2, "{:?}", unknown.moves());
     // By loss alone it would have moved.
@@ -504,9 +504,9 @@ fn a_clean_but_thin_backup_does_not_win_over_a_fast_primary_that_loses_little() 
 fn history_and_formula_predict_and_their_error_is_told() {
     // TCP gets half of what the formula says.
     for prediction in [RouteControlPrediction::Formula, RouteControlPrediction::History] {
-        let knobs =
+        let settings =
             RouteControlSettings { mode: RouteControlMode::Predictive, prediction, sit_out: false, ..guarded() };
-        let mut bench = Bench::new(&knobs, &[mbits(8.0), mbits(6.0)], 7);
+        let mut bench = Bench::new(&settings, &[mbits(8.0), mbits(6.0)], 7);
         let path =
             |now: f64, egress: usize| if egress == 0 && (5.0..10.0).contains(&(now % 20.0)) { DEAD } else { FINE };
         let got = |_: f64, egress: usize| Some((if egress == 0 { 7.0 } else { 3.0 }, 10));
@@ -522,8 +522,8 @@ fn history_and_formula_predict_and_their_error_is_told() {
 
 #[test]
 fn a_bad_setting_is_refused_with_one_clear_line() {
-    let refused = |knobs: RouteControlSettings| {
-        Controller::new(&knobs, &[Rate::ZERO; 2], Time::ZERO).map(|_| ()).unwrap_err().to_string()
+    let refused = |settings: RouteControlSettings| {
+        Controller::new(&settings, &[Rate::ZERO; 2], Time::ZERO).map(|_| ()).unwrap_err().to_string()
     };
     let long = RouteControlSettings { measurement_period: Span::from_millis(950), ..RouteControlSettings::default() };
     assert_eq!(refused(long), "measurement_period must fit the routing period, shortened by decision_jitter");
@@ -543,10 +543,10 @@ proptest! {
     fn a_dead_egress_is_left_within_a_routing_period_and_the_loss_timeout(
         dies in 3.0_f64..20.0, seed in any::<u64>(), jitter in 0_u32..400_000_000, timeout in 50_u64..590, guards in any::<bool>(),
     ) {
-        let knobs = RouteControlSettings {
+        let settings = RouteControlSettings {
             guards, loss_timeout: Span::from_millis(timeout), decision_jitter: Ratio::from_ppb(jitter), ..RouteControlSettings::default()
         };
-        let mut bench = Bench::new(&knobs, &[Rate::ZERO; 2], seed);
+        let mut bench = Bench::new(&settings, &[Rate::ZERO; 2], seed);
         bench.run(dies + 5.0, while_bad(dies, 1e9, DEAD));
         let left = bench.decisions.iter().find(|one| one.to == 1).unwrap().at.as_secs_f64();
         let run = if guards { 0.05 } else { 0.0 };
@@ -561,8 +561,8 @@ proptest! {
         spells in proptest::collection::vec((0.0_f64..60.0, 0.5_f64..20.0, 0_usize..3, 0.0_f64..1.0), 0..12), seed in any::<u64>(),
         mode in prop_oneof![Just(RouteControlMode::Practical), Just(RouteControlMode::Predictive)],
     ) {
-        let knobs = RouteControlSettings { mode, ..RouteControlSettings::default() };
-        let mut bench = Bench::new(&knobs, &[mbits(8.0), mbits(4.0), mbits(2.0)], seed);
+        let settings = RouteControlSettings { mode, ..RouteControlSettings::default() };
+        let mut bench = Bench::new(&settings, &[mbits(8.0), mbits(4.0), mbits(2.0)], seed);
         let path = |now: f64, egress: usize| {
             let hit = |(from, length, of, _): &&(f64, f64, usize, f64)| *of == egress && (*from..from + length).contains(&now);
             let bad = spells.iter().find(hit).map(|(_, _, _, loss)| if *loss > 0.5 { DEAD } else { losing(*loss) });

@@ -34,11 +34,11 @@ use sidestep_linux::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::{
-    config::{EdgeConfig, EdgeKnobs, Health, MAX_FLOWS},
+    config::{EdgeConfig, EdgeSettings, Health, MAX_FLOWS},
     hash_doubts::HashDoubt,
     metrics::EDGE_METRICS,
     peer::EdgeAgreement,
-    probe_config::EdgeProbeKnobs,
+    probe_config::EdgeProbeSettings,
     seed::SeedOrigin,
     status::{
         EdgeDestination, EdgePath, EdgePlace, EdgeProbes, EdgeStatus, PlacedBy, SlotUsed, Tuple, edge_place,
@@ -130,11 +130,11 @@ impl Edge {
         let netlink = Netlink::open()?;
         let kept = seed::in_place(&netlink, &options.config.edge.inside).await?;
         let seed_origin = options.config.settle_seed(kept);
-        let knobs = &options.config.edge;
+        let settings = &options.config.edge;
         let loaded = BalancerConfig {
-            mark_mask: knobs.mark_mask,
+            mark_mask: settings.mark_mask,
             dry_run: options.dry_run,
-            flows: knobs.stateful.then_some(knobs.flows),
+            flows: settings.stateful.then_some(settings.flows),
         };
         let domain = kernel::domain(options.table_base, options.priority);
         let inherited = !domain.keys(&netlink).await?.is_empty();
@@ -158,7 +158,7 @@ impl Edge {
         })
     }
 
-    fn knobs(&self) -> &EdgeKnobs {
+    fn settings(&self) -> &EdgeSettings {
         &self.options.config.edge
     }
 }
@@ -249,7 +249,7 @@ impl Daemon for Edge {
             count => format!(", {count} dead"),
         };
         let overridden = self.others.status();
-        let absent = self.program.missing(&self.knobs().inside);
+        let absent = self.program.missing(&self.settings().inside);
         let absent = if absent.is_empty() { String::new() } else { format!("; not on {}", absent.join(" ")) };
         format!("{paths} paths to {} destinations{dead}{absent}{overridden}", self.options.config.destinations.len())
     }
@@ -338,12 +338,12 @@ impl Edge {
     /// Opens and closes what probes, as the paths are now. In a dry run no rule knows the marks of probes.
     fn refresh_probes(&mut self) -> Result<(), AgentError> {
         let config = &self.options.config;
-        let Some(knobs) = config.probing().filter(|_| !self.options.dry_run) else {
+        let Some(settings) = config.probing().filter(|_| !self.options.dry_run) else {
             self.probes = None;
             return Ok(());
         };
-        let probes = self.probes.get_or_insert_with(|| probes::Probes::new(knobs.clone()));
-        probes.set_knobs(knobs);
+        let probes = self.probes.get_or_insert_with(|| probes::Probes::new(settings.clone()));
+        probes.set_settings(settings);
         Ok(probes.refresh(config, self.destinations.known(), self.routing.numbers.mask)?)
     }
 
@@ -378,7 +378,7 @@ impl Edge {
             let dead = paths.filter(|(position, _)| site.live >> position & 1 == 0);
             dead.map(|(_, path)| (peer::version(*destination), path.id))
         });
-        peer::Message::new(self.knobs().generation, &digests, dead.collect())
+        peer::Message::new(self.settings().generation, &digests, dead.collect())
     }
 
     fn tell_peer(&mut self) {
@@ -390,7 +390,7 @@ impl Edge {
 
     /// Says which seed is in force.
     fn log_seed(&self) {
-        let (seed, origin) = (self.knobs().seed, self.seed_origin);
+        let (seed, origin) = (self.settings().seed, self.seed_origin);
         match origin {
             SeedOrigin::Given => {}
             SeedOrigin::Agreed => tracing::info!(seed, "the seed of the hash is {origin}"),

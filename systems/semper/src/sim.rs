@@ -43,9 +43,9 @@ impl System for SemperStateful {
 
 /// MPTCP hosts behind edges, with a table in the edges if they are `stateful`.
 fn with_edges(context: &Context<'_>, stateful: bool) -> Result<Setup, SimError> {
-    let knobs: SemperSettings = context.settings()?;
+    let settings: SemperSettings = context.settings()?;
     let edges = Edges::new(&context.scenario.topology, context.scenario.paths);
-    let behaviour = Some(edges.behaviour(knobs, stateful));
-    let hosts = sidestep_mptcp::sim::hosts(context, knobs.mptcp(&context.settings_of("mptcp")?));
+    let behaviour = Some(edges.behaviour(settings, stateful));
+    let hosts = sidestep_mptcp::sim::hosts(context, settings.mptcp(&context.settings_of("mptcp")?));
     Ok(Setup { behaviour, edges: Some(Arc::new(edges)), ..hosts })
 }

@@ -33,11 +33,11 @@ const OWN_SOCKETS: &str = "unix:/run/sidestep/";
 /// Runs `sidestep controller`.
 pub fn controller(args: ControllerArgs) -> Outcome {
     let topology = read_topology(&args.topology)?;
-    let knobs =
+    let settings =
         PathSettings { max_segments: args.max_segments, max_paths: args.max_paths, adjacency: !args.no_adjacency };
-    knobs.check().map_err(|error| Failure::usage(format!("--{}", error.to_string().replace('_', "-"))))?;
+    settings.check().map_err(|error| Failure::usage(format!("--{}", error.to_string().replace('_', "-"))))?;
     let wrong = |error: PlanError| Failure::usage(chain(&error));
-    let controller = Arc::new(Controller::without_paths(topology, knobs).map_err(wrong)?);
+    let controller = Arc::new(Controller::without_paths(topology, settings).map_err(wrong)?);
     if args.show {
         controller.compute().map_err(wrong)?;
         return show(&controller, args.json);
@@ -52,7 +52,7 @@ pub fn controller(args: ControllerArgs) -> Outcome {
         let path = args.topology;
         let topologies = at_hangups(move || {
             let failed = |error| tracing::error!("the topology stays what it was: {error}");
-            read_network(&path, knobs).map_err(failed).ok()
+            read_network(&path, settings).map_err(failed).ok()
         });
         Ok(serve(controller, listener, topologies, scrapes, announce, stopped()).await?)
     });
@@ -62,10 +62,10 @@ pub fn controller(args: ControllerArgs) -> Outcome {
 }
 
 /// Reads a topology for which a controller can compute paths.
-fn read_network(path: &Path, knobs: PathSettings) -> Result<Topology, Failure> {
+fn read_network(path: &Path, settings: PathSettings) -> Result<Topology, Failure> {
     let topology = read_topology(path)?;
     let failed = |error| Failure::usage(format!("{}: {}", path.display(), chain(&error)));
-    Controller::check(&topology, knobs).map_err(failed)?;
+    Controller::check(&topology, settings).map_err(failed)?;
     Ok(topology)
 }
 

@@ -12,7 +12,7 @@ use sidestep_linux::{
     netlink::{DefaultRoute, Interface, Netlink, block_on},
     probe::{Egress, Finding, Mask, Need, Part, Probed, Report, probe},
 };
-use sidestep_policy::AgentSettings;
+use sidestep_policy::PathchangerSettings;
 
 use super::{daemons::read_config, edge::read_route_control, obstacles::obstacles, print_json, read, runtime};
 use crate::failure::{Failure, Outcome};
@@ -143,7 +143,7 @@ fn masks(config: Option<(&Path, &HostConfig)>) -> Result<Vec<Mask>, Failure> {
     match config {
         Some((file, config)) => masks.push(Mask { bits: config.agent.mark_mask, of: format!("of {}", file.display()) }),
         None if masks.is_empty() => {
-            masks.push(Mask { bits: AgentSettings::default().mark_mask, of: "the default".into() });
+            masks.push(Mask { bits: PathchangerSettings::default().mark_mask, of: "the default".into() });
         }
         None => {}
     }

@@ -219,8 +219,8 @@ fn a_network_without_addresses_or_access_is_refused_by_the_nodes_name() {
     assert!(matches!(error, PlanError::SamePrefix { .. }), "{error}");
     let error = Controller::new(build(&["c1", "A"], &[]), KNOBS).err().unwrap();
     assert_eq!(error.to_string(), "host `c1` is not linked to any router");
-    let knobs = PathSettings { max_paths: 17, ..KNOBS };
-    assert!(matches!(Controller::new(topology(), knobs).err(), Some(PlanError::Knobs(_))));
+    let settings = PathSettings { max_paths: 17, ..KNOBS };
+    assert!(matches!(Controller::new(topology(), settings).err(), Some(PlanError::Settings(_))));
 }
 
 #[test]

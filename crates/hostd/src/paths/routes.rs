@@ -13,7 +13,7 @@ use sidestep_linux::{
     netlink::{NextHop, Route, Target},
 };
 use sidestep_net::{InitialName, Rate, Span, srv6};
-use sidestep_policy::{AgentSettings, PolicyName, raw};
+use sidestep_policy::{PathchangerSettings, PolicyName, raw};
 
 use super::{exceptions::surroundings, local::is_on_the_wire, slots::Slots};
 
@@ -119,15 +119,15 @@ impl DestinationPaths {
     ///
     /// They come in the order of their slots, so that nothing changes when the file's order does; but in the order of the
     /// file for policies to which that means something.
-    pub fn entries(&self, knobs: &AgentSettings) -> Vec<SlotPath> {
-        let initial = knobs.initial_weights();
+    pub fn entries(&self, settings: &PathchangerSettings) -> Vec<SlotPath> {
+        let initial = settings.initial_weights();
         let entry = |path: &HostPath| {
             // A slot is at most MAX_SLOTS.
             let slot = u8::try_from(path.slot).unwrap_or_default();
             SlotPath { slot, path: path.entry(initial) }
         };
         let mut entries: Vec<_> = self.paths.iter().map(entry).collect();
-        if !matches!(knobs.policy, PolicyName::Static | PolicyName::Next) {
+        if !matches!(settings.policy, PolicyName::Static | PolicyName::Next) {
             entries.sort_by_key(|entry| entry.slot);
         }
         entries
@@ -277,7 +277,7 @@ mod tests {
         let slots = Slots::from([("fd02:0:9::/64".parse().unwrap(), BTreeMap::from([(7, 2), (8, 1)]))]);
         let placed = set(vec![path(7, 0), path(8, 0), path(9, 0)]).placed(&slots);
         let ids = |policy| {
-            let entries = placed.entries(&AgentSettings { policy, ..AgentSettings::default() });
+            let entries = placed.entries(&PathchangerSettings { policy, ..PathchangerSettings::default() });
             entries.iter().map(|entry| (entry.path.id, entry.slot)).collect::<Vec<_>>()
         };
         assert_eq!(ids(PolicyName::DelayWeighted), [(8, 1), (7, 2)]);

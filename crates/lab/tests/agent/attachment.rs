@@ -2,11 +2,11 @@
 
 use sidestep_linux::testing::{detach_all, exclusive_program, root_or_skip};
 
-use crate::support::{Agent, Lab, TWO_PROVIDERS, eventually, knobs, slot, via};
+use crate::support::{Agent, Lab, TWO_PROVIDERS, eventually, settings, slot, via};
 
 fn start(lab: &Lab) -> Agent {
     let paths = ["R1", "R2"].map(|provider| via(lab, "h", provider, "1 Gbit/s"));
-    Agent::start(lab, "h", knobs(), &lab.prefix("s").to_string(), paths.into())
+    Agent::start(lab, "h", settings(), &lab.prefix("s").to_string(), paths.into())
 }
 
 fn connects_with_a_path(lab: &Lab) {
@@ -35,7 +35,7 @@ fn an_agent_beside_a_program_that_is_attached_alone_says_so_and_not_to_run_as_ro
     let lab = Lab::new(TWO_PROVIDERS);
     let other = exclusive_program(lab.cgroup.0.path(), "sock_ops", 0);
     let paths = vec![via(&lab, "h", "R1", "1 Gbit/s")];
-    let refused = Agent::try_start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, |_| {});
+    let refused = Agent::try_start_as(&lab, "h", settings(), &lab.prefix("s").to_string(), paths, |_| {});
     let Err(Err(error)) = refused else { panic!("it starts beside another program") };
     let said = sidestep_api::chain(&error);
     assert!(said.contains("refused, as the program `other` (sock_ops, id ") && !said.contains("root"), "{said}");

@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     router::Router,
-    support::{Agent, Flow, Lab, SOME, TABLE_BASE, eventually, knobs, mark, plain, slot},
+    support::{Agent, Flow, Lab, SOME, TABLE_BASE, eventually, mark, plain, settings, slot},
     takeover::{Kept, in_host},
 };
 
@@ -114,7 +114,7 @@ fn managed_with(lab: &Lab, pins: Option<Pins>, own: Vec<StaticDestination>) -> M
 
 /// The agent of `h`, with paths of the controller's only unless `adjust` gives it others.
 pub fn following(lab: &Lab, endpoint: &str, pins: Option<Pins>, adjust: impl FnOnce(&mut HostOptions)) -> Agent {
-    Agent::start_as(lab, "h", knobs(), &lab.prefix("s").to_string(), Vec::new(), |options| {
+    Agent::start_as(lab, "h", settings(), &lab.prefix("s").to_string(), Vec::new(), |options| {
         options.controller = Some(endpoint.into());
         options.config.destinations.clear();
         options.pins = pins;
@@ -213,7 +213,7 @@ fn an_agent_that_is_started_again_while_its_controller_is_away_leaves_all_as_it_
         drop(first);
         agent.kill();
         // One that cannot start, one that finds neither controller nor control group, and one of a path of its own.
-        let failed = Agent::try_start_as(&lab, "h", knobs(), "::/0", Vec::new(), |options| {
+        let failed = Agent::try_start_as(&lab, "h", settings(), "::/0", Vec::new(), |options| {
             options.controller = Some("nobody".into());
             options.pins = Some(pins.clone());
         });

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 
 use sidestep_linux::testing::root_or_skip;
 
-use crate::support::{Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, connect, knobs, listen, slot, socket_in, via};
+use crate::support::{Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, connect, listen, settings, slot, socket_in, via};
 
 #[test]
 fn a_server_moves_what_it_sends() {
@@ -13,7 +13,7 @@ fn a_server_moves_what_it_sends() {
     }
     let lab = Lab::new(TWO_PROVIDERS);
     let paths = vec![via(&lab, "h", "R1", "1 Tbit/s"), via(&lab, "h", "R2", "1 kbit/s")];
-    let agent = Agent::start(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths);
+    let agent = Agent::start(&lab, "h", settings(), &lab.prefix("s").to_string(), paths);
     let (host, client) = (lab.network.node(lab.id("h")), lab.network.node(lab.id("s")));
     let listener =
         listen(socket_in(&lab.cgroup.0, host, libc::AF_INET6), SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, PORT, 0, 0));

@@ -2,10 +2,10 @@
 
 use sidestep_linux::{bpf::host::HostProgram, testing::root_or_skip};
 use sidestep_net::{Bytes, Queue, QueueLimit, Rate, Ratio};
-use sidestep_policy::{AgentSettings, PolicyName};
+use sidestep_policy::{PathchangerSettings, PolicyName};
 
 use crate::{
-    support::{Agent, Flow, Lab, SOME, TABLE_BASE, TWO_PROVIDERS, eventually, knobs, mark, via},
+    support::{Agent, Flow, Lab, SOME, TABLE_BASE, TWO_PROVIDERS, eventually, mark, settings, via},
     takeover::{Kept, in_host},
 };
 
@@ -20,8 +20,8 @@ fn congested() -> Lab {
     })
 }
 
-fn heeds_marks() -> AgentSettings {
-    AgentSettings { ce_share: Ratio::from_ppb(500_000_000), gamma: 1.0, ..knobs() }
+fn heeds_marks() -> PathchangerSettings {
+    PathchangerSettings { ce_share: Ratio::from_ppb(500_000_000), gamma: 1.0, ..settings() }
 }
 
 #[test]
@@ -34,8 +34,8 @@ fn a_dry_run_decides_under_congestion_and_moves_nobody() {
     let rules = lab.ip("h", "-6 rule");
     let paths = ["R1", "R2"].map(|provider| via(&lab, "h", provider, "8 Mbit/s")).to_vec();
     // It always takes the other path; `delay-weighted` may draw the same one for long.
-    let knobs = AgentSettings { policy: PolicyName::Plb, ..heeds_marks() };
-    let agent = Agent::start_as(&lab, "h", knobs, &lab.prefix("s").to_string(), paths, |options| {
+    let settings = PathchangerSettings { policy: PolicyName::Plb, ..heeds_marks() };
+    let agent = Agent::start_as(&lab, "h", settings, &lab.prefix("s").to_string(), paths, |options| {
         (options.dry_run, options.pins) = (true, Some(kept.pins(false)));
     });
     let (client, server) = lab.connect("h", "s");
@@ -73,11 +73,11 @@ fn a_dry_run_after_an_agent_that_was_killed_puts_everything_back_and_leaves_it_t
     let rules = lab.ip("h", "-6 rule");
     let paths = || ["R1", "R2"].map(|provider| via(&lab, "h", provider, "1 Gbit/s")).to_vec();
     let to = lab.prefix("s").to_string();
-    let agent = Agent::start_with(&lab, "h", knobs(), &to, paths(), Some(kept.pins(true)));
+    let agent = Agent::start_with(&lab, "h", settings(), &to, paths(), Some(kept.pins(true)));
     let client = lab.connect("h", "s").0;
     assert_ne!(mark(&client), 0);
     agent.kill();
-    let dry = Agent::start_as(&lab, "h", knobs(), &to, paths(), |options| {
+    let dry = Agent::start_as(&lab, "h", settings(), &to, paths(), |options| {
         (options.dry_run, options.pins) = (true, Some(kept.pins(true)));
     });
     assert_eq!(mark(&client), 0);

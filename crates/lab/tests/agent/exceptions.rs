@@ -5,11 +5,11 @@ use std::{process::Command, thread, time::Duration};
 
 use sidestep_linux::{netlink, testing::root_or_skip};
 use sidestep_net::Span;
-use sidestep_policy::{AgentSettings, PolicyName};
+use sidestep_policy::{PathchangerSettings, PolicyName};
 
 use crate::{
     metrics::{LISTEN, scrape, value},
-    support::{Agent, Flow, LITTLE, Lab, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, tail, via},
+    support::{Agent, Flow, LITTLE, Lab, SOME, TWO_PROVIDERS, eventually, mark, settings, slot, tail, via},
     takeover::in_host,
 };
 
@@ -18,7 +18,7 @@ fn everything(lab: &Lab) -> Agent {
     let mut paths = ["R1", "R2"].map(|by| via(lab, "h", by, "1 Gbit/s")).to_vec();
     // One is to be measured, which happens again and again.
     paths[1].rtt = Span::ZERO;
-    Agent::start(lab, "h", knobs(), "::/0", paths)
+    Agent::start(lab, "h", settings(), "::/0", paths)
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn connected_subnets_and_more_specific_routes_win_over_a_prefix_that_covers_them
         StaticDestination { prefix: "::/0".parse().unwrap(), paths },
         StaticDestination { prefix: lab.prefix("s").into(), paths: Vec::new() },
     ];
-    agent.reconfigure_all(knobs(), destinations);
+    agent.reconfigure_all(settings(), destinations);
     eventually("the prefix to be left alone", || (mark(&lab.connect("h", "s").0) == 0).then_some(()));
     agent.stop();
     assert_eq!(route(), "");
@@ -89,8 +89,8 @@ fn connections_are_moved_beside_the_rules_of_other_programs_and_none_is_lost() {
     neighbours(&lab);
     let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
     // What connections measure does not keep the next ones off a path.
-    let knobs = AgentSettings { policy: PolicyName::Random, ..knobs() };
-    let agent = Agent::start(&lab, "h", knobs, &lab.prefix("s").to_string(), paths);
+    let settings = PathchangerSettings { policy: PolicyName::Random, ..settings() };
+    let agent = Agent::start(&lab, "h", settings, &lab.prefix("s").to_string(), paths);
     let slots: Vec<_> = (0..20).map(|_| slot(&lab.connect("h", "s").0)).collect();
     assert!(slots.contains(&1) && slots.contains(&2), "{slots:?}");
     let flow = Flow::start(lab.connect("h", "s"));
@@ -117,7 +117,7 @@ fn a_connection_that_the_host_masquerades_moves_to_the_other_provider_and_goes_o
     assert!(made.status.success(), "{made:?}");
     let path = |by, rate| StaticPath { sources: vec!["::/0".parse().unwrap()], ..via(&lab, "h", by, rate) };
     let paths = vec![path("R1", "1 kbit/s"), path("R2", "1 Tbit/s")];
-    let agent = Agent::start(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths);
+    let agent = Agent::start(&lab, "h", settings(), &lab.prefix("s").to_string(), paths);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     assert_eq!(slot(&flow.sender), 2);
@@ -136,8 +136,8 @@ fn a_mask_whose_bits_are_somebody_elses_is_refused_with_one_that_is_free() {
     neighbours(&lab);
     let start = |mark_mask| {
         let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
-        let knobs = AgentSettings { mark_mask, ..knobs() };
-        Agent::try_start_as(&lab, "h", knobs, &lab.prefix("s").to_string(), paths, |_| {})
+        let settings = PathchangerSettings { mark_mask, ..settings() };
+        Agent::try_start_as(&lab, "h", settings, &lab.prefix("s").to_string(), paths, |_| {})
     };
     let refused = start(0xff00).err().unwrap().unwrap_err();
     assert!(matches!(refused, AgentError::MarkCollision { .. }), "{refused:?}");
@@ -156,7 +156,7 @@ fn rules_that_appear_while_the_agent_works_and_meet_its_marks_are_counted_and_no
     let lab = Lab::new(TWO_PROVIDERS);
     lab.network.node(lab.id("h")).run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
     let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
-    let agent = Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, |options| {
+    let agent = Agent::start_as(&lab, "h", settings(), &lab.prefix("s").to_string(), paths, |options| {
         options.config.metrics.listen = Some(LISTEN.parse().unwrap());
     });
     let met = || value(&scrape(&lab), "sidestep_agent_mark_collisions").unwrap();

@@ -12,8 +12,8 @@ use sidestep_net::srv6;
 
 use crate::{
     support::{
-        Agent, Flow, LITTLE, Lab, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, listen, mark, segments, slot,
-        socket_in, tail, via,
+        Agent, Flow, LITTLE, Lab, PORT, SOME, TWO_PROVIDERS, connect, eventually, listen, mark, segments, settings,
+        slot, socket_in, tail, via,
     },
     takeover::Kept,
 };
@@ -74,7 +74,7 @@ fn a_connection_of_ipv4_moves_to_the_other_provider() {
     }
     for family in families() {
         let lab = two_providers();
-        let agent = Agent::start(&lab, "h", knobs(), NETS[1], providers(&lab, ["1 Tbit/s", "1 kbit/s"]));
+        let agent = Agent::start(&lab, "h", settings(), NETS[1], providers(&lab, ["1 Tbit/s", "1 kbit/s"]));
         let flow = open(&lab, family);
         flow.pass(SOME);
         assert_eq!(slot(&flow.sender), 1, "{family:?}");
@@ -113,7 +113,7 @@ fn a_connection_of_ipv4_moves_from_one_segment_list_to_the_other() {
         lab.ip("Z", &format!("-6 route add {egress} encap seg6local action End.DX4 nh4 {SERVER} dev s"));
         let by = |router, rate| segments(&[srv6::end_sid(lab.locator(router)), egress], rate);
         let paths = vec![by("A", "1 Tbit/s"), by("B", "1 kbit/s")];
-        let agent = Agent::start(&lab, "h", knobs(), NETS[1], paths);
+        let agent = Agent::start(&lab, "h", settings(), NETS[1], paths);
         let flow = open(&lab, family);
         flow.pass(SOME);
         assert_eq!(slot(&flow.sender), 1, "{family:?}");
@@ -142,7 +142,7 @@ fn a_server_moves_what_it_sends_to_clients_of_ipv4() {
         (libc::AF_INET6, IpAddr::from(std::net::Ipv6Addr::UNSPECIFIED)),
     ] {
         let lab = two_providers();
-        let agent = Agent::start(&lab, "h", knobs(), NETS[1], providers(&lab, ["1 Tbit/s", "1 kbit/s"]));
+        let agent = Agent::start(&lab, "h", settings(), NETS[1], providers(&lab, ["1 Tbit/s", "1 kbit/s"]));
         let listener = listen(socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), family), (address, PORT));
         let client = socket_in(&lab.cgroup.0, lab.network.node(lab.id("s")), libc::AF_INET);
         let client = connect(client, (CLIENT, PORT)).unwrap();
@@ -166,7 +166,7 @@ fn connections_of_ipv4_are_listed_follow_their_paths_and_are_left_as_they_were()
     let routes = || lab.ip("h", "-4 route show table all proto 83");
     let before = (rules(), routes());
     let paths = providers(&lab, ["1 kbit/s", "1 Tbit/s"]);
-    let agent = Agent::start_with(&lab, "h", knobs(), NETS[1], paths, Some(pins.clone()));
+    let agent = Agent::start_with(&lab, "h", settings(), NETS[1], paths, Some(pins.clone()));
     assert!(rules().contains("830: from all fwmark 0x2000000/0x3f000000 iif lo lookup 8302"), "{}", rules());
     assert!(routes().contains("table 8302"), "{}", routes());
     assert!(!lab.ip("h", "-6 rule show").contains("fwmark"), "IPv6 has no paths");
@@ -180,7 +180,7 @@ fn connections_of_ipv4_are_listed_follow_their_paths_and_are_left_as_they_were()
     assert_eq!(list.iter().map(|one| (one.remote, one.path)).collect::<Vec<_>>(), [(server(), agent.ids()[&2]); 2]);
     assert!(list.iter().all(|one| one.local.ip() == CLIENT));
 
-    agent.reconfigure(knobs(), NETS[1], vec![via(&lab, "h", "R1", "1 Gbit/s")]);
+    agent.reconfigure(settings(), NETS[1], vec![via(&lab, "h", "R1", "1 Gbit/s")]);
     for flow in &flows {
         eventually("the only path left", || (slot(&flow.sender) == 1).then_some(()));
     }

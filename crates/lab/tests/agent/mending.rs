@@ -9,7 +9,7 @@ use sidestep_linux::{
 use sidestep_net::srv6;
 
 use crate::{
-    support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, knobs, segments, slot, tail, via},
+    support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, segments, settings, slot, tail, via},
     takeover::Kept,
 };
 
@@ -22,7 +22,7 @@ fn rules_and_routes_that_somebody_removed_are_back_before_a_timeout_and_counted(
     let kept = Kept::new();
     let paths = [("R1", "1 kbit/s"), ("R2", "1 Tbit/s")].map(|(by, rate)| via(&lab, "h", by, rate)).to_vec();
     let pins = Some(kept.pins(false));
-    let agent = Agent::start_with(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, pins);
+    let agent = Agent::start_with(&lab, "h", settings(), &lab.prefix("s").to_string(), paths, pins);
     let mended = || HostProgram::look(&kept.pins(false)).unwrap().unwrap().config().unwrap().unwrap().mended;
     let rules = || lab.ip("h", "-6 rule show priority 830");
     let routes = || ["8301", "8302"].map(|table| lab.ip("h", &format!("-6 route show table {table}")));
@@ -68,7 +68,7 @@ fn rules_and_routes_that_somebody_replaces_under_our_number_are_back_within_a_se
     let kept = Kept::new();
     let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
     let (net, pins) = (lab.prefix("s").to_string(), Some(kept.pins(false)));
-    let agent = Agent::start_with(&lab, "h", knobs(), &net, paths, pins);
+    let agent = Agent::start_with(&lab, "h", settings(), &net, paths, pins);
     let mended = || HostProgram::look(&kept.pins(false)).unwrap().unwrap().config().unwrap().unwrap().mended.into();
     let damage = |what, commands| Damage { what, commands, counts: true };
     let by_r2 = format!("via {} dev R2", tail(&lab, "R2", "h"));
@@ -98,7 +98,7 @@ fn nothing_is_learnt_while_somebody_removes_rules_again_and_again() {
     let kept = Kept::new();
     let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
     let pins = Some(kept.pins(false));
-    let agent = Agent::start_with(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, pins);
+    let agent = Agent::start_with(&lab, "h", settings(), &lab.prefix("s").to_string(), paths, pins);
     let config = || HostProgram::look(&kept.pins(false)).unwrap().unwrap().config().unwrap().unwrap();
     for loss in 1..=5 {
         assert_eq!(config().policy.shared, 1, "before loss {loss}");
@@ -123,7 +123,7 @@ fn a_path_follows_the_route_to_its_first_segment() {
     let lab = Lab::new(TWO_PROVIDERS);
     let first = srv6::end_sid(lab.locator("Z"));
     let by_z = segments(&[first], "1 Gbit/s");
-    let _agent = Agent::start(&lab, "h", knobs(), &lab.prefix("s").to_string(), vec![by_z]);
+    let _agent = Agent::start(&lab, "h", settings(), &lab.prefix("s").to_string(), vec![by_z]);
     let route = || lab.ip("h", "-6 route show table 8301");
     assert!(route().contains("dev R1"), "{}", route());
     let flow = Flow::start(lab.connect("h", "s"));

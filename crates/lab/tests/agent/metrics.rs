@@ -12,7 +12,7 @@ use std::{
 use sidestep_linux::{netlink, testing::root_or_skip};
 
 use crate::{
-    support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, knobs, slot, tail, via},
+    support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, settings, slot, tail, via},
     takeover::{Kept, in_host},
 };
 
@@ -45,7 +45,7 @@ fn prometheus_reads_moves_paths_maps_and_runs_of_an_agent_at_work() {
     lab.network.node(lab.id("h")).run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
     let paths = [("R1", "1 Tbit/s"), ("R2", "1 kbit/s")].map(|(by, rate)| via(&lab, "h", by, rate)).to_vec();
     let prefix = lab.prefix("s");
-    let agent = Agent::start_as(&lab, "h", knobs(), &prefix.to_string(), paths, |options| {
+    let agent = Agent::start_as(&lab, "h", settings(), &prefix.to_string(), paths, |options| {
         options.config.metrics = MetricsConfig { listen: Some(LISTEN.parse().unwrap()), bpf_stats: true };
     });
     let page = scrape(&lab);
@@ -116,7 +116,7 @@ fn an_agent_does_not_start_without_its_port() {
     };
     let paths = vec![via(&lab, "h", "R1", "1 Gbit/s")];
     let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, options)
+        Agent::start_as(&lab, "h", settings(), &lab.prefix("s").to_string(), paths, options)
     }));
     let why = started.err().and_then(|panic| panic.downcast::<String>().ok()).expect("it does not start");
     assert!(why.contains(LISTEN) && why.contains("AddrInUse"), "{why}");
@@ -131,7 +131,7 @@ fn a_full_disk_costs_records_which_are_counted_and_nothing_else() {
     let lab = Lab::new(TWO_PROVIDERS);
     lab.network.node(lab.id("h")).run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
     let paths = [("R1", "1 Tbit/s"), ("R2", "1 kbit/s")].map(|(by, rate)| via(&lab, "h", by, rate)).to_vec();
-    let agent = Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, |options| {
+    let agent = Agent::start_as(&lab, "h", settings(), &lab.prefix("s").to_string(), paths, |options| {
         options.config.metrics = MetricsConfig { listen: Some(LISTEN.parse().unwrap()), bpf_stats: false };
         options.events = Some(RecordFile::at("/dev/full"));
     });
@@ -183,7 +183,7 @@ fn an_agent_begins_on_a_full_disk_takes_over_there_and_records_again_when_there_
     disk.fill();
     let paths = || [("R1", "1 kbit/s"), ("R2", "1 Tbit/s")].map(|(by, rate)| via(&lab, "h", by, rate)).to_vec();
     let start = || {
-        Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths(), |options| {
+        Agent::start_as(&lab, "h", settings(), &lab.prefix("s").to_string(), paths(), |options| {
             options.pins = Some(kept.pins(true));
             options.events = Some(RecordFile::at(disk.file("events.jsonl")));
         })

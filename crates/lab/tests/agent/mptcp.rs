@@ -7,7 +7,9 @@ use std::{
 
 use sidestep_linux::testing::root_or_skip;
 
-use crate::support::{Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, listen, socket_of, via};
+use crate::support::{
+    Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, connect, eventually, listen, settings, socket_of, via,
+};
 
 #[test]
 fn each_subflow_of_an_mptcp_connection_has_its_own_path_and_moves_by_itself() {
@@ -23,7 +25,7 @@ fn each_subflow_of_an_mptcp_connection_has_its_own_path_and_moves_by_itself() {
         lab.ip(node, "mptcp limits set subflow 2");
     }
     let paths = vec![via(&lab, "h", "R1", "1 Tbit/s"), via(&lab, "h", "R2", "1 kbit/s")];
-    let agent = Agent::start(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths);
+    let agent = Agent::start(&lab, "h", settings(), &lab.prefix("s").to_string(), paths);
     let socket = |node| socket_of(&lab.cgroup.0, node, libc::AF_INET6, libc::IPPROTO_MPTCP);
     let listener = listen(socket(server), SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, PORT, 0, 0));
     let client = connect(socket(host), SocketAddrV6::new(lab.address("s"), PORT, 0, 0)).unwrap();

@@ -20,7 +20,8 @@ use sidestep_policy::Stay;
 use crate::{
     metrics::{LISTEN, scrape},
     support::{
-        Agent, Flow, Lab, PATIENCE, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, slot, socket_in, tail, via,
+        Agent, Flow, Lab, PATIENCE, PORT, SOME, TWO_PROVIDERS, connect, eventually, settings, slot, socket_in, tail,
+        via,
     },
     takeover::{Kept, in_host},
 };
@@ -102,7 +103,7 @@ fn providers(lab: &Lab) -> Vec<StaticPath> {
 
 fn start(lab: &Lab, kind: Kind) -> Agent {
     let destination = if kind.is_ipv4() { SERVER_NET.into() } else { lab.prefix("s").to_string() };
-    Agent::start_as(lab, "h", knobs(), &destination, providers(lab), |options| {
+    Agent::start_as(lab, "h", settings(), &destination, providers(lab), |options| {
         options.config.metrics.listen = Some(LISTEN.parse().unwrap());
     })
 }
@@ -228,7 +229,7 @@ fn moves_by_changed_paths_are_counted_and_a_path_that_went_is_shown() {
         let all = vec!["0.0.0.0/0".parse().unwrap()];
         providers(&lab).into_iter().map(|path| StaticPath { sources: all.clone(), ..path }).collect()
     };
-    let agent = Agent::start_with(&lab, "h", knobs(), SERVER_NET, paths(), Some(pins.clone()));
+    let agent = Agent::start_with(&lab, "h", settings(), SERVER_NET, paths(), Some(pins.clone()));
     let listener = serve(&lab, kind);
     let (mut streams, mut ends) = (Vec::new(), Vec::new());
     while streams.iter().filter(|stream| slot(stream) == 1).count() < 3 {
@@ -237,7 +238,7 @@ fn moves_by_changed_paths_are_counted_and_a_path_that_went_is_shown() {
     }
     let on_first = streams.iter().filter(|stream| slot(stream) == 1).count() as u64;
     let gone = agent.ids()[&1];
-    agent.reconfigure(knobs(), SERVER_NET, paths().split_off(1));
+    agent.reconfigure(settings(), SERVER_NET, paths().split_off(1));
     eventually("the other path", || streams.iter().all(|stream| slot(stream) == 2).then_some(()));
     let (counters, list, names) = in_host(&lab, || {
         let program = HostProgram::look(&pins).unwrap().unwrap();
@@ -277,7 +278,7 @@ fn a_connection_whose_address_the_host_has_lost_says_nothing_of_the_provider_tha
     silence(&lab, true);
     stuck.write_all(&[7; 1000]).unwrap();
     lab.ip("h", &format!("address del {lost}/24 dev R1"));
-    agent.reconfigure(knobs(), SERVER_NET, providers(&lab).split_off(1));
+    agent.reconfigure(settings(), SERVER_NET, providers(&lab).split_off(1));
     eventually("the path that is left", || (slot(&stuck) == 2).then_some(()));
     for _ in 0..50 {
         thread::sleep(Duration::from_millis(100));
@@ -291,7 +292,7 @@ fn a_connection_whose_address_the_host_has_lost_says_nothing_of_the_provider_tha
     silence(&lab, false);
     lab.ip("h", &format!("address add {lost}/24 dev R1"));
     lab.ip("R1", &format!("-4 route replace {net} via inet6 {} dev h", tail(&lab, "h", "R1")));
-    agent.reconfigure(knobs(), SERVER_NET, providers(&lab));
+    agent.reconfigure(settings(), SERVER_NET, providers(&lab));
     eventually("its own provider", || (slot(&stuck) != 2).then_some(()));
     let mut received = [0; 1000];
     peer.set_read_timeout(Some(PATIENCE)).unwrap();

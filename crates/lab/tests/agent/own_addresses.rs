@@ -9,7 +9,7 @@ use std::{
 use sidestep_linux::{bpf::host::HostProgram, netlink, testing::root_or_skip};
 
 use crate::{
-    support::{Agent, Lab, TWO_PROVIDERS, connect, eventually, knobs, mark, socket_in, via},
+    support::{Agent, Lab, TWO_PROVIDERS, connect, eventually, mark, settings, socket_in, via},
     takeover::{Kept, in_host},
 };
 
@@ -35,10 +35,10 @@ fn the_hosts_own_addresses_are_left_alone_and_so_is_one_that_comes_later() {
     lab.network.node(lab.id("h")).run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
     lab.ip("h", "address add 10.9.8.7/32 dev lo");
     let paths = || ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
-    let agent = Agent::start_with(&lab, "h", knobs(), "::/0", paths(), Some(pins.clone()));
+    let agent = Agent::start_with(&lab, "h", settings(), "::/0", paths(), Some(pins.clone()));
     let both =
         ["::/0", "0.0.0.0/0"].map(|prefix| StaticDestination { prefix: prefix.parse().unwrap(), paths: paths() });
-    agent.reconfigure_all(knobs(), both.to_vec());
+    agent.reconfigure_all(settings(), both.to_vec());
     eventually("both destinations", || agent.has_destination("0.0.0.0/0").then_some(()));
     let own = lab.address("h").to_string();
     for address in ["127.0.0.1", "127.9.9.9", "10.9.8.7", "0.0.0.0", "::1", "::", "::ffff:10.9.8.7", &own] {

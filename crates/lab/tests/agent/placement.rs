@@ -18,12 +18,12 @@ use sidestep_linux::{
     sock_diag::TcpInfo,
     testing::root_or_skip,
 };
-use sidestep_policy::{AgentSettings, PolicyName};
+use sidestep_policy::{PathchangerSettings, PolicyName};
 
 use crate::{
     support::{
-        Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, Trace, connect, eventually, knobs, listen, mark, slot, socket_in,
-        socket_of, tail, via,
+        Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, Trace, connect, eventually, listen, mark, settings, slot,
+        socket_in, socket_of, tail, via,
     },
     takeover::{Kept, Other, in_host},
 };
@@ -35,7 +35,7 @@ fn paths(lab: &Lab) -> Vec<StaticPath> {
 
 /// An agent on `h` with these paths to this prefix.
 fn start(lab: &Lab, kept: &Kept, prefix: &str) -> Agent {
-    Agent::start_with(lab, "h", knobs(), prefix, paths(lab), Some(kept.pins(false)))
+    Agent::start_with(lab, "h", settings(), prefix, paths(lab), Some(kept.pins(false)))
 }
 
 fn counters(kept: &Kept) -> HostCounters {
@@ -62,7 +62,7 @@ fn sockets_of_other_namespaces_in_the_control_group_are_left_alone() {
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     // Both hosts have paths to them, as far as the agent is concerned.
     let to = |host: &str| StaticDestination { prefix: lab.prefix(host).into(), paths: paths(&lab) };
-    let agent = Agent::start_as(&lab, "h", knobs(), "2001:db8::/64", paths(&lab), |options| {
+    let agent = Agent::start_as(&lab, "h", settings(), "2001:db8::/64", paths(&lab), |options| {
         options.pins = Some(kept.pins(false));
         options.config.destinations = vec![to("h"), to("s")];
     });
@@ -242,8 +242,8 @@ fn policies_that_remember_the_first_draw_have_storage_from_the_beginning() {
     }
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     let paths = vec![via(&lab, "h", "R1", "1 kbit/s"), via(&lab, "h", "R2", "1 Tbit/s")];
-    let knobs = AgentSettings { policy: PolicyName::Exp3, ..knobs() };
-    let agent = Agent::start_with(&lab, "h", knobs, &lab.prefix("s").to_string(), paths, Some(kept.pins(false)));
+    let settings = PathchangerSettings { policy: PolicyName::Exp3, ..settings() };
+    let agent = Agent::start_with(&lab, "h", settings, &lab.prefix("s").to_string(), paths, Some(kept.pins(false)));
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     let list = || in_host(&lab, || HostProgram::look(&kept.pins(false)).unwrap().unwrap().connections().unwrap());
@@ -332,8 +332,8 @@ fn a_new_connection_has_a_source_address_that_its_provider_takes() {
     }
     let lab = with_source_filters();
     let paths = ["R1", "R2"].map(|provider| via(&lab, "h", provider, "1 Gbit/s")).to_vec();
-    let knobs = AgentSettings { policy: PolicyName::Random, ..knobs() };
-    let agent = Agent::start(&lab, "h", knobs, &lab.prefix("s").to_string(), paths);
+    let settings = PathchangerSettings { policy: PolicyName::Random, ..settings() };
+    let agent = Agent::start(&lab, "h", settings, &lab.prefix("s").to_string(), paths);
     let sources = [lab.address("h"), SECOND.parse().unwrap()];
     let mut taken = [0; 2];
     for _ in 0..16 {
@@ -363,7 +363,7 @@ fn a_connection_takes_only_paths_on_which_its_source_address_is_valid() {
         }
         let kept = Kept::new();
         let pins = Some(kept.pins(false));
-        let agent = Agent::start_with(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, pins);
+        let agent = Agent::start_with(&lab, "h", settings(), &lab.prefix("s").to_string(), paths, pins);
         let listener = lab.serve("s");
         let open = |source| {
             let client = connect(bound_to(&lab, source), server(&lab)).unwrap();

@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, time::Instant};
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use sidestep_linux::testing::root_or_skip;
-use sidestep_policy::{AgentSettings, PolicyName};
+use sidestep_policy::{PathchangerSettings, PolicyName};
 
 use crate::support::{
-    Agent, Flow, LITTLE, Lab, MASK, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, mark, plain, slot,
+    Agent, Flow, LITTLE, Lab, MASK, PORT, SOME, TWO_PROVIDERS, connect, eventually, mark, plain, settings, slot,
     socket_in, tail, via,
 };
 
@@ -23,8 +23,8 @@ fn providers(lab: &Lab, rates: [&str; 2]) -> Vec<StaticPath> {
 const FIRST: [&str; 2] = ["1 Tbit/s", "1 kbit/s"];
 const ALIKE: [&str; 2] = ["1 Gbit/s", "1 Gbit/s"];
 
-fn start(lab: &Lab, knobs: AgentSettings, rates: [&str; 2]) -> Agent {
-    Agent::start(lab, "h", knobs, &lab.prefix("s").to_string(), providers(lab, rates))
+fn start(lab: &Lab, settings: PathchangerSettings, rates: [&str; 2]) -> Agent {
+    Agent::start(lab, "h", settings, &lab.prefix("s").to_string(), providers(lab, rates))
 }
 
 /// How often the kernel sends the SYN of a socket again before it gives up.
@@ -39,7 +39,7 @@ fn a_connection_moves_to_the_other_provider_when_its_path_fails() {
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let agent = start(&lab, knobs(), ALIKE);
+    let agent = start(&lab, settings(), ALIKE);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     let used = slot(&flow.sender);
@@ -66,7 +66,7 @@ fn a_syn_that_meets_a_black_hole_establishes_by_the_other_path() {
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let agent = start(&lab, knobs(), FIRST);
+    let agent = start(&lab, settings(), FIRST);
     lab.swallow("R1", "Z", true);
     let start = Instant::now();
     let flow = Flow::start(lab.connect("h", "s"));
@@ -84,7 +84,7 @@ fn a_lost_syn_is_sent_again_soon_where_the_round_trip_is_known_and_no_connection
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let agent = start(&lab, knobs(), FIRST);
+    let agent = start(&lab, settings(), FIRST);
     let first = lab.connect("h", "s").0;
     let usual = getsockopt(&first, SynRetries).unwrap();
     // On a busy machine a handshake may take long; the lowest and the mean of some do not.
@@ -117,7 +117,7 @@ fn bits_of_the_mark_outside_the_mask_survive_opening_and_moving() {
     }
     const OWN: u32 = 0x00ab_0007;
     let lab = Lab::new(TWO_PROVIDERS);
-    let agent = start(&lab, knobs(), FIRST);
+    let agent = start(&lab, settings(), FIRST);
     let listener = lab.serve("s");
     let socket = socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), libc::AF_INET6);
     // Bits within the mask that the application set are the agent's all the same.
@@ -142,7 +142,7 @@ fn when_the_agent_stops_its_rules_and_routes_are_gone_and_connections_go_on() {
     let rules = || lab.ip("h", "-6 rule show");
     let routes = || lab.ip("h", "-6 route show table all proto 83");
     let (rules_before, routes_before) = (rules(), routes());
-    let agent = start(&lab, knobs(), ["1 kbit/s", "1 Tbit/s"]);
+    let agent = start(&lab, settings(), ["1 kbit/s", "1 Tbit/s"]);
     assert!(rules().contains("830: from all fwmark 0x2000000/0x3f000000 iif lo lookup 8302"), "{}", rules());
     assert!(routes().contains("table 8302"), "{}", routes());
     let flow = Flow::start(lab.connect("h", "s"));
@@ -163,7 +163,7 @@ fn the_static_policy_never_moves() {
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let agent = start(&lab, AgentSettings { policy: PolicyName::Static, ..knobs() }, ["1 kbit/s", "1 Tbit/s"]);
+    let agent = start(&lab, PathchangerSettings { policy: PolicyName::Static, ..settings() }, ["1 kbit/s", "1 Tbit/s"]);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     lab.swallow("R1", "Z", true);
@@ -183,7 +183,7 @@ fn the_random_policy_uses_every_path_whatever_it_weighs() {
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let agent = start(&lab, AgentSettings { policy: PolicyName::Random, ..knobs() }, FIRST);
+    let agent = start(&lab, PathchangerSettings { policy: PolicyName::Random, ..settings() }, FIRST);
     let slots: Vec<_> = (0..24).map(|_| slot(&lab.connect("h", "s").0)).collect();
     assert_eq!(slots.iter().copied().collect::<BTreeSet<_>>(), BTreeSet::from([1, 2]), "{slots:?}");
     let flow = Flow::start(lab.connect("h", "s"));
@@ -201,7 +201,7 @@ fn a_plain_path_follows_the_hosts_own_routes_wherever_these_lead() {
     }
     let lab = Lab::new(TWO_PROVIDERS);
     let routes = || lab.ip("h", "-6 route show table all proto 83");
-    let agent = Agent::start(&lab, "h", knobs(), &lab.prefix("s").to_string(), vec![plain("1 Gbit/s")]);
+    let agent = Agent::start(&lab, "h", settings(), &lab.prefix("s").to_string(), vec![plain("1 Gbit/s")]);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     assert_eq!(slot(&flow.sender), 1);
@@ -211,7 +211,7 @@ fn a_plain_path_follows_the_hosts_own_routes_wherever_these_lead() {
     let gateway = tail(&lab, "R2", "h");
     lab.ip("h", &format!("-6 route replace {} via {gateway} dev R2", lab.prefix("s")));
     lab.wait_until_over(&flow, "R2", "Z");
-    agent.reconfigure(knobs(), &lab.prefix("s").to_string(), vec![via(&lab, "h", "R1", "1 Gbit/s")]);
+    agent.reconfigure(settings(), &lab.prefix("s").to_string(), vec![via(&lab, "h", "R1", "1 Gbit/s")]);
     eventually("the other path, in a slot of its own", || (slot(&flow.sender) == 2).then_some(()));
     eventually("an end of the plain path", || (!routes().contains("table 8301")).then_some(()));
     assert!(routes().contains("via") && routes().contains("table 8302"), "{}", routes());

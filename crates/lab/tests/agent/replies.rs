@@ -13,7 +13,7 @@ use sidestep_linux::{netlink, nftables::flush_ruleset, testing::root_or_skip};
 use crate::{
     metrics,
     support::{
-        Agent, Lab, MASK, PORT, TABLE_BASE, TWO_PROVIDERS, eventually, knobs, listen, plain, slot, socket_in, via,
+        Agent, Lab, MASK, PORT, TABLE_BASE, TWO_PROVIDERS, eventually, listen, plain, settings, slot, socket_in, via,
     },
     takeover::{Kept, in_host, stop},
 };
@@ -29,7 +29,7 @@ fn paths(lab: &Lab, rates: [&str; 2]) -> Vec<StaticPath> {
 fn start(lab: &Lab, kept: &Kept, dry_run: bool) -> Agent {
     // A quarter of the SYN-ACKs takes the dead path. That nine in a row do, as many as a client has while it waits, does not occur.
     let paths = paths(lab, ["8 Mbit/s", "24 Mbit/s"]);
-    Agent::start_as(lab, "h", knobs(), &lab.prefix("s").to_string(), paths, |options| {
+    Agent::start_as(lab, "h", settings(), &lab.prefix("s").to_string(), paths, |options| {
         (options.pins, options.dry_run) = (Some(kept.pins(true)), dry_run);
         options.config.metrics = MetricsConfig { listen: Some(metrics::LISTEN.parse().unwrap()), bpf_stats: false };
     })
@@ -104,9 +104,9 @@ fn the_weights_of_replies_follow_what_connections_learn_and_paths_that_change() 
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let knobs = sidestep_policy::AgentSettings::default();
+    let settings = sidestep_policy::PathchangerSettings::default();
     let prefix = lab.prefix("s").to_string();
-    let agent = Agent::start(&lab, "h", knobs.clone(), &prefix, paths(&lab, ["8 Mbit/s"; 2]));
+    let agent = Agent::start(&lab, "h", settings.clone(), &prefix, paths(&lab, ["8 Mbit/s"; 2]));
     let shares = || table(&lab).lines().filter(|line| line.contains("meta random")).collect::<String>();
     let chain = |slot: u32| format!("mark-{:x}", slot << MASK.trailing_zeros());
     let equal = shares();
@@ -117,6 +117,6 @@ fn the_weights_of_replies_follow_what_connections_learn_and_paths_that_change() 
     let little = eventually("the dead path has little", || Some(shares()).filter(|now| *now != equal));
     assert!(little.contains(&chain(1)) && little.contains(&chain(2)), "but something: {little}");
     drop(flows);
-    agent.reconfigure(knobs, &prefix, vec![plain("8 Mbit/s")]);
+    agent.reconfigure(settings, &prefix, vec![plain("8 Mbit/s")]);
     eventually("one path is left", || (!table(&lab).contains(&chain(2))).then_some(()));
 }

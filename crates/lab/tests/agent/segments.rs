@@ -14,7 +14,7 @@ use sidestep_linux::{
 };
 use sidestep_net::srv6;
 
-use crate::support::{Agent, Flow, LITTLE, Lab, SOME, knobs, segments, slot, via};
+use crate::support::{Agent, Flow, LITTLE, Lab, SOME, segments, settings, slot, via};
 
 /// The shortest path goes over A. Two links lead to B; no shortest path uses the second.
 const CORE: &[(&str, &str, u32)] =
@@ -27,7 +27,7 @@ fn a_segment_list_carries_traffic_by_way_of_a_router() {
     }
     let lab = Lab::new(CORE);
     let by_b = segments(&[srv6::end_sid(lab.locator("B"))], "1 Gbit/s");
-    let _agent = Agent::start(&lab, "h", knobs(), &lab.prefix("s").to_string(), vec![by_b]);
+    let _agent = Agent::start(&lab, "h", settings(), &lab.prefix("s").to_string(), vec![by_b]);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     let carried = |from, to, link: usize| lab.carried(lab.arcs(from, to)[link]);
@@ -43,7 +43,7 @@ fn a_segment_list_carries_traffic_through_a_link_that_no_shortest_way_uses() {
     let lab = Lab::new(CORE);
     let link = lab.arcs("R", "B")[1].link();
     let list = [srv6::adjacency_sid(lab.locator("R"), link), srv6::end_sid(lab.locator("A"))];
-    let _agent = Agent::start(&lab, "h", knobs(), &lab.prefix("s").to_string(), vec![segments(&list, "1 Gbit/s")]);
+    let _agent = Agent::start(&lab, "h", settings(), &lab.prefix("s").to_string(), vec![segments(&list, "1 Gbit/s")]);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     let carried = |from, to, link: usize| lab.carried(lab.arcs(from, to)[link]);
@@ -60,7 +60,7 @@ fn an_inserted_header_is_taken_off_the_segment_size_and_the_connection_does_not_
     let lab = Lab::new(CORE);
     let plain = via(&lab, "h", "R", "1 Tbit/s");
     let by_b = segments(&[srv6::end_sid(lab.locator("B"))], "1 kbit/s");
-    let agent = Agent::start(&lab, "h", knobs(), &lab.prefix("s").to_string(), vec![plain, by_b]);
+    let agent = Agent::start(&lab, "h", settings(), &lab.prefix("s").to_string(), vec![plain, by_b]);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     // IPv6 header, and a TCP header with timestamps.

@@ -10,10 +10,12 @@ use std::{
 };
 
 use sidestep_linux::testing::root_or_skip;
-use sidestep_policy::{AgentSettings, PolicyName};
+use sidestep_policy::{PathchangerSettings, PolicyName};
 
 use crate::{
-    support::{Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, Trace, connect, eventually, knobs, slot, socket_in, via},
+    support::{
+        Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, Trace, connect, eventually, settings, slot, socket_in, via,
+    },
     takeover::Kept,
 };
 
@@ -22,8 +24,8 @@ const THREE_PROVIDERS: &[(&str, &str, u32)] =
     &[("h", "R1", 1), ("h", "R2", 1), ("h", "R3", 1), ("R1", "Z", 1), ("R2", "Z", 1), ("R3", "Z", 1), ("Z", "s", 1)];
 
 /// Draws any path; nothing but a change of the set moves a connection.
-fn any_path() -> AgentSettings {
-    AgentSettings { policy: PolicyName::Fixed, ..knobs() }
+fn any_path() -> PathchangerSettings {
+    PathchangerSettings { policy: PolicyName::Fixed, ..settings() }
 }
 
 fn destination(prefix: &str, lab: &Lab, providers: &[&str]) -> StaticDestination {

@@ -30,7 +30,7 @@ use sidestep_proto::link::LinkState;
 use sidestep_scenario::TcpSettings;
 
 pub use self::{
-    agent::{Agent, TABLE_BASE, knobs, plain, segments, tail, via},
+    agent::{Agent, TABLE_BASE, plain, segments, settings, tail, via},
     daemon::{Daemon, End, Ready, Stopping},
     flow::Flow,
     program::{PRIORITY, installed, program, run_agent, start, stop_agent, via_text, within},

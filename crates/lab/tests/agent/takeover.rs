@@ -16,7 +16,7 @@ use sidestep_linux::{
 };
 use sidestep_net::Span;
 
-use crate::support::{Agent, Flow, Lab, MASK, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, via};
+use crate::support::{Agent, Flow, Lab, MASK, SOME, TWO_PROVIDERS, eventually, mark, settings, slot, via};
 
 /// A BPF file system of the test's own; unmounted when dropped.
 pub struct Kept {
@@ -60,7 +60,7 @@ fn paths(lab: &Lab) -> Vec<StaticPath> {
 }
 
 fn start(lab: &Lab, pins: Pins) -> Agent {
-    Agent::start_with(lab, "h", knobs(), &lab.prefix("s").to_string(), paths(lab), Some(pins))
+    Agent::start_with(lab, "h", settings(), &lab.prefix("s").to_string(), paths(lab), Some(pins))
 }
 
 /// A connection from `h` to `s` over the wider of the two paths, which it is given first.
@@ -331,10 +331,10 @@ fn a_path_set_that_shrinks_moves_even_idle_connections_at_once() {
     agent.kill();
     // The next agent knows the first path only; then none at all.
     let fewer = paths(&lab)[..1].to_vec();
-    let next = Agent::start_with(&lab, "h", knobs(), &lab.prefix("s").to_string(), fewer, Some(pins.clone()));
+    let next = Agent::start_with(&lab, "h", settings(), &lab.prefix("s").to_string(), fewer, Some(pins.clone()));
     assert_eq!(slot(&idle.0), 1);
     next.kill();
-    let elsewhere = Agent::start_with(&lab, "h", knobs(), "2001:db8::/64", paths(&lab), Some(pins));
+    let elsewhere = Agent::start_with(&lab, "h", settings(), "2001:db8::/64", paths(&lab), Some(pins));
     assert_eq!(mark(&idle.0), 0);
     let flow = Flow::start(idle);
     flow.pass(SOME);
@@ -397,7 +397,7 @@ fn a_configuration_that_is_read_again_moves_connections_to_where_it_says() {
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     let agent = start(&lab, kept.pins(false));
     let flow = flow(&lab);
-    agent.reconfigure(knobs(), &lab.prefix("s").to_string(), paths(&lab)[..1].to_vec());
+    agent.reconfigure(settings(), &lab.prefix("s").to_string(), paths(&lab)[..1].to_vec());
     eventually("the connection on the only path", || (slot(&flow.sender) == 1).then_some(()));
     flow.pass(SOME);
     agent.stop();

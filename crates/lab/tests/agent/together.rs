@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 
 use sidestep_linux::{bpf::host::HostProgram, testing::root_or_skip};
 use sidestep_net::Span;
-use sidestep_policy::{AgentSettings, PolicyName, RewardName, WeightsName};
+use sidestep_policy::{PathchangerSettings, PolicyName, RewardName, WeightsName};
 
 use crate::{
-    support::{Agent, Lab, eventually, knobs, slot, via},
+    support::{Agent, Lab, eventually, settings, slot, via},
     takeover::Kept,
 };
 
@@ -34,16 +34,16 @@ fn short_connections_leave_a_slow_provider_and_the_next_agent_knows_why() {
         }
     });
     let kept = Kept::new();
-    let knobs = AgentSettings {
+    let settings = PathchangerSettings {
         policy: PolicyName::Exp3Ix,
         gamma: 1.0,
         reward: RewardName::Rtt,
         weights: WeightsName::Prefix,
-        ..knobs()
+        ..settings()
     };
     let paths = || ["R1", "R2"].map(|provider| via(&lab, "h", provider, "1 Gbit/s")).to_vec();
     let start =
-        || Agent::start_with(&lab, "h", knobs.clone(), &lab.prefix("s").to_string(), paths(), Some(kept.pins(true)));
+        || Agent::start_with(&lab, "h", settings.clone(), &lab.prefix("s").to_string(), paths(), Some(kept.pins(true)));
     let agent = start();
     let program = || HostProgram::look(&kept.pins(true)).unwrap().unwrap();
     let factors = || {

@@ -8,9 +8,9 @@ use sidestep_linux::{
     netns::{NetNs, NetNsId},
     testing::root_or_skip,
 };
-use sidestep_policy::{AgentSettings, Path, raw};
+use sidestep_policy::{Path, PathchangerSettings, raw};
 
-use crate::support::{Agent, Lab, MASK, TWO_PROVIDERS, TestGroup, connect, knobs, listen, mark, socket_in, via};
+use crate::support::{Agent, Lab, MASK, TWO_PROVIDERS, TestGroup, connect, listen, mark, settings, socket_in, via};
 
 #[test]
 fn connections_to_destinations_without_paths_keep_their_marks() {
@@ -21,7 +21,7 @@ fn connections_to_destinations_without_paths_keep_their_marks() {
     links.push(("Z", "other", 1));
     let lab = Lab::new(&links);
     let paths = vec![via(&lab, "h", "R1", "1 Gbit/s"), via(&lab, "h", "R2", "1 Gbit/s")];
-    let agent = Agent::start(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths);
+    let agent = Agent::start(&lab, "h", settings(), &lab.prefix("s").to_string(), paths);
     assert_eq!(mark(&lab.connect("h", "other").0), 0);
     assert_ne!(mark(&lab.connect("h", "s").0), 0);
     crate::support::eventually("one event", || (agent.events().len() == 1).then_some(()));
@@ -36,7 +36,7 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
     namespace.run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
     let group = TestGroup::new();
     let mut program = HostProgram::load(None).unwrap();
-    let policy = raw::Config::try_from(&AgentSettings::default()).unwrap();
+    let policy = raw::Config::try_from(&PathchangerSettings::default()).unwrap();
     program
         .configure(&HostConfig {
             policy,

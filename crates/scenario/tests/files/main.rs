@@ -6,7 +6,7 @@ mod round_trip;
 
 use sidestep_net::{Bytes, LinkId, NodeId, ParseError, QueueLimit, Rate, SettingsTable, Span};
 use sidestep_paths::PathSettings;
-use sidestep_policy::{AgentSettings, PlbSettings, PolicyName, RewardName, WeightsName};
+use sidestep_policy::{PathchangerSettings, PlbSettings, PolicyName, RewardName, WeightsName};
 use sidestep_proto::mptcp::{MptcpSettings, Scheduler};
 use sidestep_rcp::RcpSettings;
 use sidestep_scenario::{
@@ -159,7 +159,7 @@ fn placeholders_in_commands_become_addresses() {
 }
 
 /// The path changer's settings of a system in the inline network with `more`.
-fn agent_of(more: &str, system: &str) -> Result<AgentSettings, SystemError> {
+fn agent_of(more: &str, system: &str) -> Result<PathchangerSettings, SystemError> {
     let scenario = inline(more).expect("it is read");
     let (catalogue, spec) = (simulator().catalogue(), system.parse()?);
     catalogue.check(&scenario, &spec)?;
@@ -171,21 +171,21 @@ fn a_systems_parameters_override_the_agents() {
     let spec: SystemSpec = "pathchanger:policy=random, gamma=0.2,silence_min=20 ms".parse().expect("it is read");
     assert_eq!(spec.to_string(), "pathchanger:policy=random,gamma=0.2,silence_min=20 ms");
     let base = "[pathchanger]\nce_rounds = 3\nmark_mask = 0xff\npolicy = 'next'";
-    let knobs = agent_of(base, &spec.to_string()).expect("they fit");
-    assert_eq!((knobs.policy, knobs.gamma, knobs.ce_rounds), (PolicyName::Random, 0.2, 3));
-    assert_eq!((knobs.silence_backoff.min, knobs.mark_mask), (Span::from_millis(20), 0xff));
+    let settings = agent_of(base, &spec.to_string()).expect("they fit");
+    assert_eq!((settings.policy, settings.gamma, settings.ce_rounds), (PolicyName::Random, 0.2, 3));
+    assert_eq!((settings.silence_backoff.min, settings.mark_mask), (Span::from_millis(20), 0xff));
     assert_eq!(
-        agent_of(base, "random:gamma=1").map(|knobs| (knobs.policy, knobs.gamma)),
+        agent_of(base, "random:gamma=1").map(|settings| (settings.policy, settings.gamma)),
         Ok((PolicyName::Random, 1.0))
     );
     for policy in PolicyName::ALL {
-        assert_eq!(agent_of("", &format!("pathchanger:policy={policy}")).map(|knobs| knobs.policy), Ok(policy));
+        assert_eq!(agent_of("", &format!("pathchanger:policy={policy}")).map(|settings| settings.policy), Ok(policy));
     }
     let guards = "pathchanger:policy=next,next_rtos=2,reward=rtt,rtt_guard=30 ms,reorder_guard=true,plb_pause=5 s,weights=prefix";
-    let knobs = agent_of("", guards).expect("they fit");
-    assert_eq!((knobs.next_rtos, knobs.reward, knobs.reorder_guard), (2, RewardName::Rtt, true));
-    assert_eq!(knobs.weights, WeightsName::Prefix);
-    assert_eq!((knobs.rtt_guard, knobs.plb_pause), (Span::from_millis(30), Span::from_secs(5)));
+    let settings = agent_of("", guards).expect("they fit");
+    assert_eq!((settings.next_rtos, settings.reward, settings.reorder_guard), (2, RewardName::Rtt, true));
+    assert_eq!(settings.weights, WeightsName::Prefix);
+    assert_eq!((settings.rtt_guard, settings.plb_pause), (Span::from_millis(30), Span::from_secs(5)));
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_parameter_may_only_fit_the_settings_of_its_file() {
     // The default's longest interval is 10 s.
     let base = "[pathchanger]\nsilence_backoff = { min = '1 s', max = '60 s' }";
     assert_eq!(
-        agent_of(base, "pathchanger:silence_min=30 s").map(|knobs| knobs.silence_backoff.min),
+        agent_of(base, "pathchanger:silence_min=30 s").map(|settings| settings.silence_backoff.min),
         Ok(Span::from_secs(30))
     );
 }
@@ -277,8 +277,8 @@ fn flows_may_have_a_system_and_settings_of_tcp_of_their_own() {
 #[test]
 fn a_mark_mask_must_be_contiguous_and_wide_enough() {
     let mask = |mark_mask| {
-        let knobs = AgentSettings { mark_mask, ..AgentSettings::default() };
-        knobs.check().and(knobs.check_max_paths(8)).is_ok()
+        let settings = PathchangerSettings { mark_mask, ..PathchangerSettings::default() };
+        settings.check().and(settings.check_max_paths(8)).is_ok()
     };
     assert!(mask(0xff00) && mask(0xf) && mask(u32::MAX) && mask(0xf000_0000));
     assert!(!mask(0) && !mask(0x7) && !mask(0xf0f0) && !mask(0x8000_0000) && !mask(0xff01));

@@ -75,10 +75,10 @@ impl Addressing {
         subflows: usize,
     ) -> (Vec<FlowKey>, Vec<u16>) {
         let key = self.key(ends, ports, TCP);
-        let Some(knobs) = system.subflows() else { return (vec![key], Vec::new()) };
+        let Some(settings) = system.subflows() else { return (vec![key], Vec::new()) };
         let host = self.ports.entry(ends.0).or_default();
         let random = &mut self.random;
-        let drawn = host.take(knobs.source_ports, subflows, (ends.1, ports.1), &mut || random.next_u32());
+        let drawn = host.take(settings.source_ports, subflows, (ends.1, ports.1), &mut || random.next_u32());
         let keys: Vec<FlowKey> = drawn.iter().map(|port| FlowKey { source_port: *port, ..key }).collect();
         (if keys.is_empty() { vec![key] } else { keys }, drawn)
     }

@@ -4,7 +4,7 @@ use sidestep_flow_hash::FlowKey;
 use std::{collections::BTreeMap, sync::Arc};
 
 use sidestep_net::{ArcId, Bytes, NodeId, Time};
-use sidestep_policy::{self as policy, AgentSettings, PolicyName};
+use sidestep_policy::{self as policy, PathchangerSettings, PolicyName};
 use sidestep_proto::mptcp::PathManager;
 use sidestep_scenario::{Flow, SystemSpec};
 
@@ -103,7 +103,7 @@ impl Simulation<'_> {
         let edges = system.edges.as_ref().and_then(|edges| edges.room(from, to));
         let mtu = edges.map_or(mtu, |room| mtu.min(room));
         // A connection that never moves needs room on its one path only.
-        let is_static = matches!(&system.mover, Steerer::Policy(knobs) if knobs.policy == PolicyName::Static);
+        let is_static = matches!(&system.mover, Steerer::Policy(settings) if settings.policy == PolicyName::Static);
         let used = if is_static { 1 } else { usize::MAX };
         let both = paths.iter().take(used).chain(back.iter().take(used));
         let mss = self.mss(number, mtu, both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
@@ -139,7 +139,7 @@ impl Simulation<'_> {
         };
         match &system.mover {
             Steerer::None => {}
-            Steerer::Policy(knobs) => self.steer_by_policy(knobs, flow, (from, to), mss, (&paths, &back)),
+            Steerer::Policy(settings) => self.steer_by_policy(settings, flow, (from, to), mss, (&paths, &back)),
             Steerer::Label(rule) => {
                 let seed = self.addressing.hash_seed();
                 let data = Labelled { key: keys[0], seed, paths: forward };
@@ -190,10 +190,10 @@ impl Simulation<'_> {
         forward: &Arc<EcmpPaths>,
         reverse: &Arc<EcmpPaths>,
     ) -> Option<Vec<(Arc<EcmpPaths>, Arc<EcmpPaths>)>> {
-        let knobs = system.subflows()?;
+        let settings = system.subflows()?;
         let (topology, ecmp) = (&self.scenario.topology, system.ecmp);
-        if knobs.path_manager == PathManager::Ndiffports {
-            return Some(vec![(forward.clone(), reverse.clone()); knobs.subflows as usize]);
+        if settings.path_manager == PathManager::Ndiffports {
+            return Some(vec![(forward.clone(), reverse.clone()); settings.subflows as usize]);
         }
         let (local, remote) = (topology.outgoing(from), topology.outgoing(to));
         let network = &mut self.world.network;
@@ -240,18 +240,18 @@ impl Simulation<'_> {
     /// The client's program moves data, the server's moves ACKs. SYN-ACKs are drawn a path each.
     fn steer_by_policy(
         &mut self,
-        knobs: &AgentSettings,
+        settings: &PathchangerSettings,
         flow: FlowId,
         (from, to): (NodeId, NodeId),
         mss: u16,
         (paths, back): (&[SrPath], &[SrPath]),
     ) {
-        let Some(data) = self.choose(knobs, (from, to), paths) else { return };
+        let Some(data) = self.choose(settings, (from, to), paths) else { return };
         data.connection.connect();
         if let Some(timeout) = data.connection.syn_timeout(self.world.now()) {
             self.world.set_syn_timeout(flow, timeout.rto, timeout.more_retries);
         }
-        let acks = self.ask(knobs, (to, from), back);
+        let acks = self.ask(settings, (to, from), back);
         let first = Move { forward: data.route(), reverse: None };
         self.world.steering.by_policy(flow, mss, data, acks);
         self.world.reroute(flow, first);
@@ -260,26 +260,26 @@ impl Simulation<'_> {
     /// What `node` draws SYN-ACKs from; `None` where there is nothing to choose from.
     fn ask(
         &mut self,
-        knobs: &AgentSettings,
+        settings: &PathchangerSettings,
         (node, peer): (NodeId, NodeId),
         paths: &[SrPath],
     ) -> Option<PendingConnection> {
-        let candidates = self.known.policy_paths(&self.scenario.topology, knobs, paths);
-        let request = policy::Request::new(knobs, &candidates, self.shared(node, peer)).ok()?;
+        let candidates = self.known.policy_paths(&self.scenario.topology, settings, paths);
+        let request = policy::Request::new(settings, &candidates, self.shared(node, peer)).ok()?;
         Some(PendingConnection { node, peer, request, routes: paths.iter().map(|path| path.route).collect() })
     }
 
     /// What the program of `node` begins with; `None` where there is nothing to choose from.
     fn choose(
         &mut self,
-        knobs: &AgentSettings,
+        settings: &PathchangerSettings,
         (node, peer): (NodeId, NodeId),
         paths: &[SrPath],
     ) -> Option<PathSelector> {
         let random = self.world.steering.draw(node);
-        let (now, candidates) = (self.world.now(), self.known.policy_paths(&self.scenario.topology, knobs, paths));
+        let (now, candidates) = (self.world.now(), self.known.policy_paths(&self.scenario.topology, settings, paths));
         let shared = self.shared(node, peer);
-        let connection = policy::Connection::begin(knobs, &candidates, shared, now, random).ok()?;
+        let connection = policy::Connection::begin(settings, &candidates, shared, now, random).ok()?;
         let routes = paths.iter().map(|path| path.route).collect();
         Some(PathSelector::new(node, connection, routes))
     }

@@ -6,7 +6,7 @@ use sidestep_control::{initial_weight, path_usage};
 use sidestep_engine::{FlowId, Network};
 use sidestep_net::{ArcId, Bytes, NodeId, Rate, Span, Time, Topology};
 use sidestep_policy as policy;
-use sidestep_policy::AgentSettings;
+use sidestep_policy::PathchangerSettings;
 use sidestep_results::rate_of;
 
 use super::{flows::Planned, simulation::Simulation};
@@ -42,7 +42,7 @@ impl KnownPaths {
     pub(super) fn policy_paths(
         &self,
         topology: &Topology,
-        knobs: &AgentSettings,
+        settings: &PathchangerSettings,
         paths: &[SrPath],
     ) -> Vec<policy::Path> {
         let usage = |path: &SrPath| {
@@ -51,7 +51,7 @@ impl KnownPaths {
         };
         let path = |path: &SrPath| policy::Path {
             id: path.id,
-            weight: initial_weight(knobs.initial_weights(), path.capacity, usage(path)),
+            weight: initial_weight(settings.initial_weights(), path.capacity, usage(path)),
             bdp: path.capacity.bytes_in(path.rtt),
             rtt: path.rtt,
         };
@@ -81,14 +81,14 @@ impl Simulation<'_> {
 
     fn adopt_paths_of(&mut self, flow: FlowId) -> Option<()> {
         let open = self.connections.open.get(&flow)?;
-        let Steerer::Policy(knobs) = open.system.mover.clone() else { return None };
+        let Steerer::Policy(settings) = open.system.mover.clone() else { return None };
         self.world.steering.path_of(flow)?;
         let Planned { from, to, .. } = *self.traffic.planned.get(open.planned)?;
         let now = self.world.now();
         let paths = self.known.sr_paths.between(&mut self.world.network, from, to);
         let back = self.known.sr_paths.between(&mut self.world.network, to, from);
         for (ends, paths, of_acks) in [((from, to), paths.clone(), false), ((to, from), back.clone(), true)] {
-            let candidates = self.known.policy_paths(&self.scenario.topology, &knobs, &paths);
+            let candidates = self.known.policy_paths(&self.scenario.topology, &settings, &paths);
             let routes = paths.iter().map(|path| path.route).collect();
             let shared = self.shared(ends.0, ends.1);
             let to = self.world.steering.handle_paths(now, flow, of_acks, (&candidates, routes), shared);

@@ -1,5 +1,5 @@
 use sidestep_net::{ArcId, ParallelPaths, Rate, Span};
-use sidestep_policy::{AgentSettings, raw};
+use sidestep_policy::{PathchangerSettings, raw};
 use sidestep_proto::{
     packet::{Kind, Packet},
     tcp::{Config, Profile},
@@ -35,13 +35,13 @@ fn a_host_learns_of_each_other_host_apart_until_the_path_set_changes() {
 /// A flow whose server was called at 30 ms and is established at 55 ms.
 fn accepted() -> (Steer, Arc<Shared>) {
     let mut steer = Steer::new(1, 3);
-    let knobs = AgentSettings::default();
+    let settings = PathchangerSettings::default();
     let table = steer.shared((SERVER, CLIENT), 0);
-    let connection = Connection::begin(&knobs, &paths(), None, Time::ZERO, 0).unwrap();
+    let connection = Connection::begin(&settings, &paths(), None, Time::ZERO, 0).unwrap();
     let topology = ParallelPaths::default().build().unwrap();
     let routes = vec![Network::new(&topology, 1, Span::ZERO).add_route([(ArcId(0), 0)]); 2];
     let data = PathSelector::new(CLIENT, connection, routes.clone());
-    let request = Request::new(&knobs, &paths(), Some(table.clone())).unwrap();
+    let request = Request::new(&settings, &paths(), Some(table.clone())).unwrap();
     steer.by_policy(FlowId(0), 1_000, data, Some(PendingConnection { node: SERVER, peer: CLIENT, request, routes }));
     steer.requested(ms(30), FlowId(0));
     let end = End { half: Half::Receiver, sender: None, srtt: None, received: 0, progress: Time::ZERO };
@@ -67,7 +67,7 @@ fn last_ack(steer: &mut Steer, answered: Option<Time>) {
 
 fn measured(table: &Shared, now: Time) -> Vec<Option<Span>> {
     let raw: Vec<_> = paths().iter().map(Path::to_raw).collect();
-    let config = raw::Config::try_from(&AgentSettings::default()).unwrap();
+    let config = raw::Config::try_from(&PathchangerSettings::default()).unwrap();
     table.learnt(&config, &raw, now).into_iter().map(|learnt| learnt.delay).collect()
 }
 

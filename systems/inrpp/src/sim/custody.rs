@@ -53,7 +53,7 @@ const RECENT: Span = Span::from_millis(500);
 impl Network {
     /// What the condition follows from; `None` where it says nothing: ACKs may get lost or take other routes than *slow down*s
     /// need, or hosts do not do as they are told.
-    pub(super) fn of(scenario: &Scenario, knobs: &InrppSettings) -> Option<Arc<Network>> {
+    pub(super) fn of(scenario: &Scenario, settings: &InrppSettings) -> Option<Arc<Network>> {
         let topology = &scenario.topology;
         let all = || (0..topology.arc_count() as u32).map(ArcId);
         let lossless = scenario.events.is_empty()
@@ -63,10 +63,10 @@ impl Network {
             let own = flow.transport().and_then(|transport| transport.system.as_ref());
             own.is_some_and(|spec| spec.name == crate::INRPP.name && !spec.params.is_empty())
         };
-        let as_the_figure = knobs.ack_processing == AckProcessing::Figure
-            && knobs.notifications == Notifications::Acks
-            && knobs.rto == AfterTimeout::Resend
-            && knobs.obedient;
+        let as_the_figure = settings.ack_processing == AckProcessing::Figure
+            && settings.notifications == Notifications::Acks
+            && settings.rto == AfterTimeout::Resend
+            && settings.obedient;
         if !lossless || !as_the_figure || scenario.flows.iter().any(ignores) {
             return None;
         }
@@ -79,7 +79,7 @@ impl Network {
                 held: AtomicU64::new(0),
                 waits: AtomicU64::new(0),
             };
-            if !knobs.detours || link.is_access || !topology.is_router(head) {
+            if !settings.detours || link.is_access || !topology.is_router(head) {
                 return link;
             }
             // What goes around it comes to its end as well.
@@ -90,15 +90,16 @@ impl Network {
                 let (first, second) = (topology.channel(*first), topology.channel(*second));
                 let around = first.rate.min(second.rate).bits_per_sec();
                 link.rate = Rate::from_bits_per_sec(link.rate.bits_per_sec().saturating_add(around));
-                link.delay = link.delay.max(first.delay + second.delay + knobs.buffer);
+                link.delay = link.delay.max(first.delay + second.delay + settings.buffer);
             }
             link
         };
         // A probe, its answer and the packets wait in a buffer each.
-        let detours = knobs.decision_interval + knobs.probe_interval + knobs.buffer + knobs.buffer + knobs.buffer;
+        let detours =
+            settings.decision_interval + settings.probe_interval + settings.buffer + settings.buffer + settings.buffer;
         Some(Arc::new(Network {
             arcs: all().map(link).collect(),
-            expiry: knobs.expiry,
+            expiry: settings.expiry,
             detours,
             astray: AtomicBool::new(false),
         }))

@@ -51,7 +51,7 @@ impl RouterNode {
         topology: &Topology,
         node: NodeId,
         config: crate::Config,
-        knobs: &InrppSettings,
+        settings: &InrppSettings,
         borders: &BTreeSet<LinkId>,
         network: Option<&Arc<Network>>,
     ) -> Result<RouterNode, InterfaceError> {
@@ -66,19 +66,19 @@ impl RouterNode {
             let is_inner = topology.is_router(*far);
             let key = is_inner.then(|| key_of(*arc));
             let rtt = Span::from_nanos(longest.as_nanos().saturating_mul(4));
-            let (buffer, nonce) = (buffer(channel, knobs.buffer), Nonce(arc.0 + 1));
-            let mut interface = Interface::new(channel.rate, buffer, knobs.cache, rtt, key, nonce);
-            if knobs.preset == Preset::Ns3 {
+            let (buffer, nonce) = (buffer(channel, settings.buffer), Nonce(arc.0 + 1));
+            let mut interface = Interface::new(channel.rate, buffer, settings.cache, rtt, key, nonce);
+            if settings.preset == Preset::Ns3 {
                 let [cache, high] = NS3_CACHE.map(|long| channel.rate.bytes_in(long));
                 (interface.cache, interface.high, interface.low) = (cache, high, Bytes::new(high.get() / 2));
             }
-            if let Some(high) = knobs.high.given() {
+            if let Some(high) = settings.high.given() {
                 (interface.high, interface.low) = (high, Bytes::new(high.get() / 2));
             }
-            interface.low = knobs.low.given().unwrap_or(interface.low);
-            interface.others = channel.rate.bytes_in(knobs.tcp_buffer);
+            interface.low = settings.low.given().unwrap_or(interface.low);
+            interface.others = channel.rate.bytes_in(settings.tcp_buffer);
             for (over, (first, neighbour)) in arcs.iter().zip(&heads).enumerate() {
-                if !knobs.detours || !is_inner || neighbour == far || !topology.is_router(*neighbour) {
+                if !settings.detours || !is_inner || neighbour == far || !topology.is_router(*neighbour) {
                     continue;
                 }
                 let second = topology.outgoing(*neighbour).iter().find(|arc| topology.head(**arc) == *far);
@@ -97,7 +97,7 @@ impl RouterNode {
         };
         let custody = network.map(account).unwrap_or_default();
         let router = Router::new(config, RouterId(node.0), interfaces)?;
-        let on_acks = knobs.notifications == Notifications::Acks;
+        let on_acks = settings.notifications == Notifications::Acks;
         Ok(RouterNode { router, arcs, heads, detours, on_acks, custody })
     }
 

@@ -1,6 +1,6 @@
-//! The knobs of the policy and the paths it chooses from, as the kernel reads them.
+//! The settings of the policy and the paths it chooses from, as the kernel reads them.
 
-use crate::{AgentSettings, Backoff, PolicyName, RewardName, WeightsName};
+use crate::{Backoff, PathchangerSettings, PolicyName, RewardName, WeightsName};
 use sidestep_net::{Bytes, Rate, Ratio, Span};
 use thiserror::Error;
 
@@ -22,17 +22,17 @@ pub struct Path {
     pub rtt: Span,
 }
 
-/// Knobs or paths that make no policy.
+/// Settings or paths that make no policy.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum PolicyError {
     /// EXP3's γ is out of its range.
     #[error("gamma is {0}; give a number above 0, at most 1")]
     Gamma(f64),
     /// A back-off's first wait is longer than its longest.
-    #[error("{knob} begins at {min}, beyond its maximum of {max}")]
+    #[error("{key} begins at {min}, beyond its maximum of {max}")]
     Backoff {
-        /// The knob.
-        knob: &'static str,
+        /// The key.
+        key: &'static str,
         /// The first wait.
         min: Span,
         /// The longest wait.
@@ -43,38 +43,38 @@ pub enum PolicyError {
     PathCount(usize),
 }
 
-impl TryFrom<&AgentSettings> for raw::Config {
+impl TryFrom<&PathchangerSettings> for raw::Config {
     type Error = PolicyError;
-    fn try_from(knobs: &AgentSettings) -> Result<Self, PolicyError> {
-        let (congestion, failure) = (knobs.congestion_backoff, knobs.silence_backoff);
-        for (knob, Backoff { min, max }) in [("congestion_backoff", congestion), ("silence_backoff", failure)] {
+    fn try_from(settings: &PathchangerSettings) -> Result<Self, PolicyError> {
+        let (congestion, failure) = (settings.congestion_backoff, settings.silence_backoff);
+        for (key, Backoff { min, max }) in [("congestion_backoff", congestion), ("silence_backoff", failure)] {
             if min > max {
-                return Err(PolicyError::Backoff { knob, min, max });
+                return Err(PolicyError::Backoff { key, min, max });
             }
         }
         Ok(raw::Config {
-            policy: number(knobs.policy),
-            gamma_q16: gamma_q16(knobs.gamma)?,
-            ce_share_q16: share_q16(knobs.ce_share),
-            ce_rounds: knobs.ce_rounds,
-            ce_window: knobs.ce_window,
-            retransmit_burst: knobs.retransmit_burst,
-            jitter_q16: share_q16(knobs.jitter),
+            policy: number(settings.policy),
+            gamma_q16: gamma_q16(settings.gamma)?,
+            ce_share_q16: share_q16(settings.ce_share),
+            ce_rounds: settings.ce_rounds,
+            ce_window: settings.ce_window,
+            retransmit_burst: settings.retransmit_burst,
+            jitter_q16: share_q16(settings.jitter),
             congestion_min_ns: congestion.min.as_nanos(),
             congestion_max_ns: congestion.max.as_nanos(),
             failure_min_ns: failure.min.as_nanos(),
             failure_max_ns: failure.max.as_nanos(),
-            reward: reward_number(knobs.reward),
-            next_rtos: knobs.next_rtos,
-            settle_rounds: knobs.settle_rounds,
-            reorder_guard: knobs.reorder_guard.into(),
-            plb_idle_rounds: knobs.plb_idle_rounds,
-            plb_rounds: knobs.plb_rounds,
-            ack_quiet_q16: share_q16(knobs.ack_quiet),
-            shared: (knobs.weights == WeightsName::Prefix || knobs.policy == PolicyName::DelayWeighted).into(),
-            queue_rounds: knobs.queue_rounds,
-            rtt_guard_ns: knobs.rtt_guard.as_nanos(),
-            plb_pause_ns: knobs.plb_pause.as_nanos(),
+            reward: reward_number(settings.reward),
+            next_rtos: settings.next_rtos,
+            settle_rounds: settings.settle_rounds,
+            reorder_guard: settings.reorder_guard.into(),
+            plb_idle_rounds: settings.plb_idle_rounds,
+            plb_rounds: settings.plb_rounds,
+            ack_quiet_q16: share_q16(settings.ack_quiet),
+            shared: (settings.weights == WeightsName::Prefix || settings.policy == PolicyName::DelayWeighted).into(),
+            queue_rounds: settings.queue_rounds,
+            rtt_guard_ns: settings.rtt_guard.as_nanos(),
+            plb_pause_ns: settings.plb_pause.as_nanos(),
         })
     }
 }
@@ -177,20 +177,20 @@ mod tests {
             rtt_guard_ns: 200_000_000,
             plb_pause_ns: 60_000_000_000,
         };
-        assert_eq!(raw::Config::try_from(&AgentSettings::default()), Ok(expected));
+        assert_eq!(raw::Config::try_from(&PathchangerSettings::default()), Ok(expected));
     }
 
     #[test]
-    fn knobs_out_of_range_are_refused_by_name() {
-        let refusal = |change: fn(&mut AgentSettings)| {
-            let mut knobs = AgentSettings::default();
-            change(&mut knobs);
-            raw::Config::try_from(&knobs).unwrap_err().to_string()
+    fn settings_out_of_range_are_refused_by_name() {
+        let refusal = |change: fn(&mut PathchangerSettings)| {
+            let mut settings = PathchangerSettings::default();
+            change(&mut settings);
+            raw::Config::try_from(&settings).unwrap_err().to_string()
         };
-        assert_eq!(refusal(|knobs| knobs.gamma = 0.0), "gamma is 0; give a number above 0, at most 1");
-        assert_eq!(refusal(|knobs| knobs.gamma = f64::NAN), "gamma is NaN; give a number above 0, at most 1");
+        assert_eq!(refusal(|settings| settings.gamma = 0.0), "gamma is 0; give a number above 0, at most 1");
+        assert_eq!(refusal(|settings| settings.gamma = f64::NAN), "gamma is NaN; give a number above 0, at most 1");
         assert_eq!(
-            refusal(|knobs| knobs.silence_backoff.min = Span::from_secs(11)),
+            refusal(|settings| settings.silence_backoff.min = Span::from_secs(11)),
             "silence_backoff begins at 11 s, beyond its maximum of 10 s"
         );
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::AgentSettings;
+use crate::PathchangerSettings;
 use sidestep_net::{Bytes, Span, Time};
 
 use crate::{
@@ -120,20 +120,20 @@ pub enum Stay {
 impl Connection {
     /// A new connection over `paths` that learns for itself. It begins on [`Self::path`]: the first by the static policy,
     /// else one that is drawn.
-    pub fn open(knobs: &AgentSettings, paths: &[Path], now: Time, random: u32) -> Result<Self, PolicyError> {
-        Self::open_among(knobs, paths, None, now, random)
+    pub fn open(settings: &PathchangerSettings, paths: &[Path], now: Time, random: u32) -> Result<Self, PolicyError> {
+        Self::open_among(settings, paths, None, now, random)
     }
 
-    /// A new connection over `paths` that shares what it learns, if `knobs` say so, with all connections that have the
+    /// A new connection over `paths` that shares what it learns, if `settings` say so, with all connections that have the
     /// table `shared`: those of a host to one destination.
     pub fn open_among(
-        knobs: &AgentSettings,
+        settings: &PathchangerSettings,
         paths: &[Path],
         shared: Option<Arc<Shared>>,
         now: Time,
         random: u32,
     ) -> Result<Self, PolicyError> {
-        let config = raw::Config::try_from(knobs)?;
+        let config = raw::Config::try_from(settings)?;
         let (paths, n) = raw_paths(paths)?;
         let conn = raw::open(&config, &paths, n, table(&shared), now.as_nanos(), random);
         Ok(Connection { config, paths, shared, conn, began: Began::WithState })
@@ -142,15 +142,15 @@ impl Connection {
     /// A new connection as the program in TCP begins it: without a state, where the policy allows that, until the first
     /// signal that matters. What happened before is then not known any more.
     pub fn begin(
-        knobs: &AgentSettings,
+        settings: &PathchangerSettings,
         paths: &[Path],
         shared: Option<Arc<Shared>>,
         now: Time,
         random: u32,
     ) -> Result<Self, PolicyError> {
-        let config = raw::Config::try_from(knobs)?;
+        let config = raw::Config::try_from(settings)?;
         if !raw::stateless(&config, table(&shared)) {
-            return Self::open_among(knobs, paths, shared, now, random);
+            return Self::open_among(settings, paths, shared, now, random);
         }
         let (paths, n) = raw_paths(paths)?;
         let current = raw::first(&config, &paths, n, table(&shared), now.as_nanos(), random);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{AgentSettings, PolicyName};
+use crate::{PathchangerSettings, PolicyName};
 use sidestep_net::{Span, Time};
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 /// a moment ago ([`REWEIGHING`]). On Linux a table of nf_tables does that, as the program in TCP does not see SYN-ACKs.
 #[derive(Clone, Debug)]
 pub struct Request {
-    knobs: AgentSettings,
+    settings: PathchangerSettings,
     config: raw::Config,
     paths: Vec<Path>,
     shared: Option<Arc<Shared>>,
@@ -33,17 +33,21 @@ pub const REWEIGHING: Span = Span::from_millis(250);
 
 impl Request {
     /// A request that comes over `paths`; the host's connections share what they learn in `shared`.
-    pub fn new(knobs: &AgentSettings, paths: &[Path], shared: Option<Arc<Shared>>) -> Result<Self, PolicyError> {
-        let config = raw::Config::try_from(knobs)?;
+    pub fn new(
+        settings: &PathchangerSettings,
+        paths: &[Path],
+        shared: Option<Arc<Shared>>,
+    ) -> Result<Self, PolicyError> {
+        let config = raw::Config::try_from(settings)?;
         if paths.is_empty() || paths.len() > raw::MAX_PATHS {
             return Err(PolicyError::PathCount(paths.len()));
         }
-        Ok(Request { knobs: knobs.clone(), config, paths: paths.to_vec(), shared })
+        Ok(Request { settings: settings.clone(), config, paths: paths.to_vec(), shared })
     }
 
     /// The same request over other paths.
     pub fn among(&self, paths: &[Path], shared: Option<Arc<Shared>>) -> Result<Self, PolicyError> {
-        Request::new(&self.knobs, paths, shared)
+        Request::new(&self.settings, paths, shared)
     }
 
     /// The weights by which paths of SYN-ACKs are drawn, by what is known now.
@@ -53,12 +57,12 @@ impl Request {
         let learnt = table.map(|shared| shared.learnt(&self.config, &raw, now)).unwrap_or_default();
         let known = learnt.into_iter().map(Some).chain(std::iter::repeat(None));
         let paths: Vec<_> = self.paths.iter().map(|path| path.weight).zip(known).collect();
-        reply_weights(self.knobs.policy, &paths)
+        reply_weights(self.settings.policy, &paths)
     }
 
     /// The host accepts the connection, which takes a path of its own; `random` is 32 uniform bits.
     pub fn accept(&self, now: Time, random: u32) -> Result<Connection, PolicyError> {
-        Connection::begin(&self.knobs, &self.paths, self.shared.clone(), now, random)
+        Connection::begin(&self.settings, &self.paths, self.shared.clone(), now, random)
     }
 }
 
@@ -140,7 +144,7 @@ mod tests {
     #[test]
     fn each_syn_ack_of_a_request_is_drawn_anew_and_the_connection_too() {
         let paths = [(1, 10), (2, 30)].map(|(id, mbits)| Path::new(id, Rate::from_mbits(mbits), Span::from_millis(10)));
-        let request = Request::new(&AgentSettings::default(), &paths, Some(Arc::default())).unwrap();
+        let request = Request::new(&PathchangerSettings::default(), &paths, Some(Arc::default())).unwrap();
         let weights = request.weights(Time::ZERO);
         let quarters = [0_u32, 1, 2, 3].map(|quarter| draw_reply(&weights, quarter << 30));
         assert_eq!(quarters, [0, 1, 1, 1]);
@@ -148,6 +152,6 @@ mod tests {
         assert!(request.accept(Time::ZERO, 7).unwrap().path() < 2);
         let one = request.among(&paths[1..], None).unwrap();
         assert_eq!(draw_reply(&one.weights(Time::ZERO), u32::MAX), 0);
-        assert!(Request::new(&AgentSettings::default(), &[], None).is_err());
+        assert!(Request::new(&PathchangerSettings::default(), &[], None).is_err());
     }
 }

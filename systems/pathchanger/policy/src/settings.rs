@@ -11,7 +11,7 @@ use crate::PlbSettings;
 /// The path changer's settings on every host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct AgentSettings {
+pub struct PathchangerSettings {
     /// How the next path is chosen.
     pub policy: PolicyName,
     /// EXP3's share of exploration (Auer et al. 2002), or how fast EXP3-IX learns (Neu 2015, η); in 0..=1 without zero.
@@ -131,10 +131,10 @@ pub enum WeightsName {
     Prefix,
 }
 
-impl Default for AgentSettings {
+impl Default for PathchangerSettings {
     fn default() -> Self {
         let plb = PlbSettings::default();
-        AgentSettings {
+        PathchangerSettings {
             policy: PolicyName::DelayWeighted,
             gamma: 0.1,
             ce_share: Ratio::from_ppb(500_000_000),
@@ -163,7 +163,7 @@ impl Default for AgentSettings {
     }
 }
 
-impl AgentSettings {
+impl PathchangerSettings {
     /// Checks that there are as many marks as a host may have paths; mark 0 means "no path".
     pub fn check_max_paths(&self, max_paths: usize) -> Result<(), SettingError> {
         let marks = self.mark_mask.checked_shr(self.mark_mask.trailing_zeros()).unwrap_or(0);
@@ -176,7 +176,7 @@ impl AgentSettings {
     }
 }
 
-impl SettingsTable for AgentSettings {
+impl SettingsTable for PathchangerSettings {
     const FILE_ONLY: &'static [&'static str] = &["mark_mask", "on_dead", "reset_after"];
 
     fn check(&self) -> Result<(), SettingError> {
@@ -184,11 +184,11 @@ impl SettingsTable for AgentSettings {
         ensure(self.ce_share > Ratio::ZERO, "ce_share", "must be above 0 %")?;
         ensure((1..=64).contains(&self.ce_rounds), "ce_rounds", "must be between 1 and 64")?;
         ensure((1..=64).contains(&self.ce_window), "ce_window", "must be between 1 and 64")?;
-        for (knob, backoff) in
+        for (key, backoff) in
             [("congestion_backoff", self.congestion_backoff), ("silence_backoff", self.silence_backoff)]
         {
-            ensure(backoff.min > Span::ZERO, knob, "must have a `min` above zero")?;
-            ensure(backoff.min <= backoff.max, knob, "must have a `min` that is not above its `max`")?;
+            ensure(backoff.min > Span::ZERO, key, "must have a `min` above zero")?;
+            ensure(backoff.min <= backoff.max, key, "must have a `min` that is not above its `max`")?;
         }
         ensure((1..=100).contains(&self.next_rtos), "next_rtos", "must be between 1 and 100")?;
         ensure(self.settle_rounds <= 64, "settle_rounds", "must be at most 64")?;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use sidestep_net::{Bytes, Rate, Span, Time};
-use sidestep_policy::{AgentSettings, Connection, Path, PolicyName, Reason, Round, Shared, raw};
+use sidestep_policy::{Connection, Path, PathchangerSettings, PolicyName, Reason, Round, Shared, raw};
 
-fn knobs() -> AgentSettings {
-    AgentSettings { policy: PolicyName::DelayWeighted, ..AgentSettings::default() }
+fn settings() -> PathchangerSettings {
+    PathchangerSettings { policy: PolicyName::DelayWeighted, ..PathchangerSettings::default() }
 }
 
 fn paths(rtts: &[u64]) -> Vec<Path> {
@@ -16,7 +16,7 @@ fn paths(rtts: &[u64]) -> Vec<Path> {
 }
 
 fn begin(shared: &Arc<Shared>, rtts: &[u64], random: u32) -> Connection {
-    Connection::begin(&knobs(), &paths(rtts), Some(shared.clone()), at(0), random).unwrap()
+    Connection::begin(&settings(), &paths(rtts), Some(shared.clone()), at(0), random).unwrap()
 }
 
 /// An hour after the host's start, and so many milliseconds.
@@ -40,7 +40,7 @@ fn a_connection_without_events_has_no_state_and_is_measured_all_the_same() {
     }
     assert_eq!((conn.path(), conn.raw().congestion.interval_ns), (path, 0), "which a state would have");
     let raw: Vec<_> = paths(&[10, 30]).iter().map(Path::to_raw).collect();
-    let learnt = shared.learnt(&raw::Config::try_from(&knobs()).unwrap(), &raw, at(200));
+    let learnt = shared.learnt(&raw::Config::try_from(&settings()).unwrap(), &raw, at(200));
     assert!(learnt[path].delay.is_some() && learnt[1 - path].delay.is_none());
     conn.close(round(250, 11, 200));
 }
@@ -58,7 +58,7 @@ fn a_long_queue_in_the_syns_round_trip_moves_a_connection_before_it_has_sent_any
     let mut marked = begin(&shared, &[10, 10], 0);
     let moved = marked.handle_round(round(200, 200, 1), u32::MAX);
     assert_eq!((moved.reason, moved.decided), (Some(Reason::StandingQueue), true));
-    let mut with_state = Connection::open_among(&knobs(), &paths(&[10, 10]), Some(shared), at(0), 0).unwrap();
+    let mut with_state = Connection::open_among(&settings(), &paths(&[10, 10]), Some(shared), at(0), 0).unwrap();
     assert!(!with_state.handle_round(round(200, 200, 1), u32::MAX).decided);
 }
 
@@ -79,7 +79,7 @@ fn a_path_set_that_changes_leaves_a_connection_without_a_state_on_its_path() {
 
 #[test]
 fn where_a_policy_needs_weights_of_its_own_a_connection_has_a_state_from_the_start() {
-    let exp3 = AgentSettings { policy: PolicyName::Exp3, ..knobs() };
+    let exp3 = PathchangerSettings { policy: PolicyName::Exp3, ..settings() };
     let conn = Connection::begin(&exp3, &paths(&[10, 10]), None, at(0), 0).unwrap();
     assert!(conn.raw().congestion.interval_ns > 0);
 }
@@ -91,12 +91,12 @@ proptest! {
         random in any::<u32>(),
         policy in prop::sample::select(vec![PolicyName::DelayWeighted, PolicyName::Random, PolicyName::Static]),
     ) {
-        let knobs = AgentSettings { policy, ..knobs() };
+        let settings = PathchangerSettings { policy, ..settings() };
         let open = |begin: bool| {
             let (shared, paths) = (Some(Arc::default()), paths(&rtts));
             match begin {
-                true => Connection::begin(&knobs, &paths, shared, at(0), random),
-                false => Connection::open_among(&knobs, &paths, shared, at(0), random),
+                true => Connection::begin(&settings, &paths, shared, at(0), random),
+                false => Connection::open_among(&settings, &paths, shared, at(0), random),
             }
         };
         prop_assert_eq!(open(true)?.path(), open(false)?.path());

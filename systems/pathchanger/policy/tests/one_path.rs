@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use sidestep_net::{Bytes, Rate, Span, Time};
-use sidestep_policy::{AgentSettings, Connection, Path, PathLearnt, PolicyName, Reason, Round, Shared, Stay};
+use sidestep_policy::{Connection, Path, PathLearnt, PathchangerSettings, PolicyName, Reason, Round, Shared, Stay};
 
 /// The bit of the first path, whose provider alone takes the connection's address.
 const FIRST: u32 = 1;
 
-fn knobs() -> AgentSettings {
-    AgentSettings { policy: PolicyName::DelayWeighted, ..AgentSettings::default() }
+fn settings() -> PathchangerSettings {
+    PathchangerSettings { policy: PolicyName::DelayWeighted, ..PathchangerSettings::default() }
 }
 
 /// A host with a path through each provider.
@@ -29,7 +29,7 @@ impl Host {
 
     fn open(&mut self) -> Connection {
         self.draws = self.draws.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        Connection::begin(&knobs(), &self.paths, Some(self.shared.clone()), self.now, self.draws).unwrap()
+        Connection::begin(&settings(), &self.paths, Some(self.shared.clone()), self.now, self.draws).unwrap()
     }
 
     /// A connection on the first path, which it cannot leave.
@@ -59,7 +59,7 @@ impl Host {
 
     fn learnt(&self) -> Vec<PathLearnt> {
         let paths: Vec<_> = self.paths.iter().map(Path::to_raw).collect();
-        self.shared.learnt(&(&knobs()).try_into().unwrap(), &paths, self.now)
+        self.shared.learnt(&(&settings()).try_into().unwrap(), &paths, self.now)
     }
 }
 

@@ -47,7 +47,7 @@ use sidestep_linux::{
     netlink::{Netlink, RoutingChange},
 };
 use sidestep_net::Time;
-use sidestep_policy::{AgentSettings, REWEIGHING, raw};
+use sidestep_policy::{PathchangerSettings, REWEIGHING, raw};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::{
@@ -463,6 +463,6 @@ async fn interfaces(netlink: &Netlink, config: &HostConfig) -> Result<Interfaces
 }
 
 /// The policy's settings as the program reads them.
-fn policy_config(knobs: &AgentSettings) -> Result<raw::Config, AgentError> {
-    raw::Config::try_from(knobs).map_err(|error| ConfigError::from(error).into())
+fn policy_config(settings: &PathchangerSettings) -> Result<raw::Config, AgentError> {
+    raw::Config::try_from(settings).map_err(|error| ConfigError::from(error).into())
 }

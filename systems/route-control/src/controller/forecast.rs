@@ -25,7 +25,7 @@ impl Controller {
     /// Bits per second that the aggregate would get at an egress; `None` if nothing bounds it.
     pub(super) fn predict(&self, of: &Egress) -> Option<f64> {
         let (formula, history) = (self.formula(of), of.present_history());
-        let predicted = match self.knobs.prediction {
+        let predicted = match self.settings.prediction {
             RouteControlPrediction::Formula => formula.into_iter().chain(history).reduce(f64::min),
             RouteControlPrediction::History => history.or(formula),
         };
@@ -43,7 +43,7 @@ impl Controller {
         let conditions = Conditions {
             loss: if impaired { of.losses.share() } else { 0.0 },
             rtt,
-            rto: rto(RouteControlRto::Linux, rtt, self.knobs.min_rto).unwrap_or(Span::ZERO),
+            rto: rto(RouteControlRto::Linux, rtt, self.settings.min_rto).unwrap_or(Span::ZERO),
             ack_every: ACK_EVERY,
         };
         let formula = pftk(&conditions) * self.connections * self.packet_bits();
@@ -69,13 +69,13 @@ impl Controller {
     }
 
     pub(super) fn packet_bits(&self) -> f64 {
-        self.knobs.packet.get() as f64 * 8.0
+        self.settings.packet.get() as f64 * 8.0
     }
 
     /// How long the throughput is not judged after a move to an egress: until TCP has filled it (the paper's section
     /// 4).
     pub(super) fn settling(&self, egress: &Egress) -> Span {
-        let longest = self.knobs.routing_period * LONGEST_WAIT;
+        let longest = self.settings.routing_period * LONGEST_WAIT;
         let rtt = egress.rtt.unwrap_or(Span::ZERO);
         let known = (egress.capacity > Rate::ZERO).then_some(egress.capacity);
         let fill = match (known, self.rate) {
@@ -83,9 +83,9 @@ impl Controller {
                 let rate = Rate::from_bits_per_sec(rate as u64);
                 fill_time(rtt, capacity, rate, self.packet_bits(), self.connections)
             }
-            _ => self.knobs.routing_period,
+            _ => self.settings.routing_period,
         };
-        let seconds = fill.as_secs_f64().max(SETTLING_ROUNDS * rtt.as_secs_f64()) * self.knobs.fill;
+        let seconds = fill.as_secs_f64().max(SETTLING_ROUNDS * rtt.as_secs_f64()) * self.settings.fill;
         Span::from_nanos((seconds * 1e9) as u64).min(longest)
     }
 }

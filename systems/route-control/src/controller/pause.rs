@@ -26,7 +26,7 @@ impl Controller {
     /// The driver did not run for a while, or the machine was suspended. Probes that were on their way then say nothing, and no
     /// decision goes by the time that has passed; the next one is a routing period from now.
     pub fn handle_pause(&mut self, now: Time) {
-        if !matches!(self.knobs.mode, RouteControlMode::Practical | RouteControlMode::Predictive) {
+        if !matches!(self.settings.mode, RouteControlMode::Practical | RouteControlMode::Predictive) {
             return;
         }
         for egress in &mut self.egresses {
@@ -36,7 +36,7 @@ impl Controller {
         }
         self.pending.clear();
         self.sending = usize::MAX;
-        if self.probes_left < probes(&self.knobs) {
+        if self.probes_left < probes(&self.settings) {
             // Probes of this period were sent; answers that come yet are of no period.
             self.period = self.period.wrapping_add(1);
         }

@@ -21,13 +21,13 @@ use super::follow::{EgressSource, one_or_more};
 #[serde(deny_unknown_fields)]
 pub struct RouteControlConfig {
     /// What is controlled, and how.
-    pub route_control: RouteControlKnobs,
+    pub route_control: SiteSettings,
     /// How the controller decides: the keys are those of a scenario's `[route-control]`.
     #[serde(default)]
     pub control: RouteControlSettings,
     /// The penalty of egresses that flap.
     #[serde(default)]
-    pub damping: DampingKnobs,
+    pub damping: DampingSettings,
     /// The egresses in the order of preference, the primary first.
     #[serde(rename = "egress", default)]
     pub egresses: Vec<EgressConfig>,
@@ -42,7 +42,7 @@ pub struct RouteControlConfig {
 /// What is controlled.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
-pub struct RouteControlKnobs {
+pub struct SiteSettings {
     /// The prefixes whose packets take the egress that was chosen.
     pub destinations: Vec<IpNet>,
     /// What moves.
@@ -90,7 +90,7 @@ pub enum Return {
 /// The penalty of egresses that flap.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
-pub struct DampingKnobs {
+pub struct DampingSettings {
     /// Whether there is one.
     pub enabled: bool,
     /// The time in which a penalty halves.
@@ -183,9 +183,9 @@ fn default_rate() -> f64 {
     5.0
 }
 
-impl Default for DampingKnobs {
+impl Default for DampingSettings {
     fn default() -> Self {
-        DampingKnobs {
+        DampingSettings {
             enabled: true,
             half_life: Span::from_secs(60),
             suppress: 3_000.0,
@@ -227,7 +227,7 @@ impl RouteControlConfig {
         for prefix in &mut config.route_control.destinations {
             *prefix = prefix.trunc();
         }
-        config.check_knobs(&document)?;
+        config.check_settings(&document)?;
         config.check_egresses(&document)?;
         config.check_targets(&document)?;
         config.fill_control(root);
@@ -274,7 +274,7 @@ impl RouteControlConfig {
 
     /// When packets return to the primary, and what flaps cost.
     pub fn stability(&self) -> Stability {
-        let DampingKnobs { enabled, half_life, suppress, reuse, longest } = self.damping;
+        let DampingSettings { enabled, half_life, suppress, reuse, longest } = self.damping;
         Stability {
             fail_back: match self.route_control.fail_back {
                 Return::Auto => FailBack::Auto,
@@ -295,20 +295,20 @@ impl RouteControlConfig {
         self.route_control.destinations.iter().map(|prefix| Family::of(*prefix)).collect()
     }
 
-    fn check_knobs(&self, document: &Document<'_>) -> Result<(), ParseError> {
+    fn check_settings(&self, document: &Document<'_>) -> Result<(), ParseError> {
         let root = document.root();
         let table = root.get_ref().get("route_control").unwrap_or(root);
-        let knobs = &self.route_control;
-        if knobs.destinations.is_empty() {
+        let settings = &self.route_control;
+        if settings.destinations.is_empty() {
             let message = "name the prefixes that are controlled: `destinations = [\"0.0.0.0/0\"]`";
             return Err(document.error_at(table, "destinations", message));
         }
-        for (index, prefix) in knobs.destinations.iter().enumerate() {
-            if knobs.destinations.iter().take(index).any(|other| other == prefix) {
+        for (index, prefix) in settings.destinations.iter().enumerate() {
+            if settings.destinations.iter().take(index).any(|other| other == prefix) {
                 return Err(document.error_in(table, "destinations", index, format!("{prefix} is here a second time")));
             }
         }
-        let ones = knobs.mark_mask.checked_shr(knobs.mark_mask.trailing_zeros()).unwrap_or(0);
+        let ones = settings.mark_mask.checked_shr(settings.mark_mask.trailing_zeros()).unwrap_or(0);
         if ones == 0 || !ones.wrapping_add(1).is_power_of_two() && ones != u32::MAX {
             let message = "mark_mask must be bits side by side, such as 0xf0";
             return Err(document.error_at(table, "mark_mask", message));
@@ -319,7 +319,7 @@ impl RouteControlConfig {
         }
         let damping = root.get_ref().get("damping").unwrap_or(root);
         let at = |key: &str, message: &str| Err(document.error_at(damping, key, message));
-        let DampingKnobs { half_life, suppress, reuse, longest, .. } = self.damping;
+        let DampingSettings { half_life, suppress, reuse, longest, .. } = self.damping;
         if half_life < Span::from_secs(1) {
             return at("half_life", "half_life must be at least 1 s");
         }
@@ -506,17 +506,18 @@ impl RouteControlConfig {
     fn check_control(&self, document: &Document<'_>) -> Result<(), ParseError> {
         let root = document.root();
         let table = root.get_ref().get("control").unwrap_or(root);
-        let knobs = &self.control;
-        if !knobs.edges.is_empty() {
+        let settings = &self.control;
+        if !settings.edges.is_empty() {
             return Err(document.error_at(table, "edges", "`edges` is for the simulator: remove it"));
         }
-        if !matches!(knobs.mode, RouteControlMode::Practical | RouteControlMode::Predictive) {
+        if !matches!(settings.mode, RouteControlMode::Practical | RouteControlMode::Predictive) {
             return Err(document.error_at(table, "mode", "an edge decides by `practical` or `predictive`"));
         }
-        knobs.check().map_err(|error| document.error_at(table, error.setting, &error))?;
-        let shortest = knobs.routing_period.as_secs_f64() * (1.0 - knobs.effective().decision_jitter.as_f64());
+        settings.check().map_err(|error| document.error_at(table, error.setting, &error))?;
+        let shortest = settings.routing_period.as_secs_f64() * (1.0 - settings.effective().decision_jitter.as_f64());
         let of_family = |family: Family| {
-            let probes = knobs.measurement_period.as_nanos() / self.control_in(family).probe_interval.as_nanos().max(1);
+            let probes =
+                settings.measurement_period.as_nanos() / self.control_in(family).probe_interval.as_nanos().max(1);
             let targets = self.targets_in(family).of;
             self.egresses
                 .iter()

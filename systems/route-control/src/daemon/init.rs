@@ -111,7 +111,7 @@ impl Machine {
         let mut report = Proposal { text: String::new(), found: Vec::new(), missing: Vec::new() };
         let families = families(&entries, &mut report);
         let mut text = String::new();
-        self.write_knobs(&families, &mut text, &mut report);
+        self.write_settings(&families, &mut text, &mut report);
         for entry in &entries {
             self.write_egress(entry, &speed, &mut text, &mut report);
         }
@@ -162,7 +162,7 @@ impl Machine {
         entries
     }
 
-    fn write_knobs(&self, families: &[Family], text: &mut String, report: &mut Proposal) {
+    fn write_settings(&self, families: &[Family], text: &mut String, report: &mut Proposal) {
         let prefix = |family: &Family| if *family == Family::V4 { "\"0.0.0.0/0\"" } else { "\"::/0\"" };
         let destinations: Vec<_> = families.iter().map(prefix).collect();
         // Writing to a string does not fail.

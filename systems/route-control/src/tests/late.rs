@@ -4,18 +4,18 @@ use super::*;
 
 /// A primary and a backup with three targets, as a live edge has them.
 fn patient(seed: u64) -> Bench {
-    let knobs = RouteControlSettings {
+    let settings = RouteControlSettings {
         measurement_period: Span::from_millis(800),
         probe_interval: Span::from_millis(66),
         ..RouteControlSettings::default()
     };
-    let mut bench = Bench::new(&knobs, &[Rate::ZERO; 2], seed);
+    let mut bench = Bench::new(&settings, &[Rate::ZERO; 2], seed);
     let targets = Targets { of: vec![vec![0, 1, 2]; 2], quorum: 2 };
     bench.controller = bench
         .controller
         .with_targets(targets)
         .with_stability(Stability::default())
-        .with_patience(Patience::from_least(knobs.loss_timeout));
+        .with_patience(Patience::from_least(settings.loss_timeout));
     bench
 }
 

@@ -178,8 +178,8 @@ fn carrier_that_is_back_proves_nothing_before_a_measurement() {
 
 #[test]
 fn a_hold_down_keeps_an_impaired_egress_and_not_a_dead_one() {
-    let knobs = RouteControlSettings { hold_down: Span::from_secs(60), ..guarded() };
-    let mut bench = Bench::two(&knobs);
+    let settings = RouteControlSettings { hold_down: Span::from_secs(60), ..guarded() };
+    let mut bench = Bench::two(&settings);
     bench.run(20.0, while_bad(5.0, 8.0, DEAD));
     assert_eq!((bench.moves(), bench.last_reason()), (vec![(1, Reason::Dead)], Some(Reason::HoldDown)));
     bench.run(25.0, |_, egress| if egress == 1 { DEAD } else { FINE });
@@ -266,8 +266,8 @@ fn a_primary_that_loses_at_random_and_dies_for_a_while_has_to_prove_that_it_lost
 }
 
 /// Two egresses of which the first carries the aggregate; its probes are lost as `path` says, and `passage` is what passes it.
-fn with_passage(path: impl Fn(f64) -> f64, passage: Passage, knobs: &RouteControlSettings) -> Bench {
-    let mut bench = Bench::two(knobs);
+fn with_passage(path: impl Fn(f64) -> f64, passage: Passage, settings: &RouteControlSettings) -> Bench {
+    let mut bench = Bench::two(settings);
     while let Some((now, timeout)) = bench.controller.poll_timeout().filter(|(due, _)| *due < at(15.0)) {
         if timeout == Timeout::Decision {
             let last_advance = if passage.acked > Bytes::new(0) { now } else { Time::ZERO };
@@ -296,25 +296,25 @@ const PASSAGE: Passage = Passage {
 
 #[test]
 fn what_passes_an_egress_contradicts_its_probes_whether_they_all_die_or_some() {
-    let knobs = RouteControlSettings { decision_jitter: Ratio::ZERO, ..RouteControlSettings::default() };
+    let settings = RouteControlSettings { decision_jitter: Ratio::ZERO, ..RouteControlSettings::default() };
     for loss in [0.2, 0.5, 1.0] {
         let bad = |now: f64| if now > 5.0 { loss } else { 0.0 };
-        assert_eq!(with_passage(bad, PASSAGE, &knobs).moves(), [], "{loss}");
+        assert_eq!(with_passage(bad, PASSAGE, &settings).moves(), [], "{loss}");
         // The same loss of data is believed, and so is an egress by which nothing advances.
         let lossy = Passage { retransmitted: (700.0 * loss) as u32, ..PASSAGE };
         let silent = Passage { segments: 20, acked: Bytes::new(0), ..PASSAGE };
-        let moves = |passage| with_passage(bad, passage, &knobs).moves().len();
+        let moves = |passage| with_passage(bad, passage, &settings).moves().len();
         assert!(moves(silent) == 1 && (loss == 1.0 || moves(lossy) == 1), "{loss}");
-        let without = RouteControlSettings { ack_veto: false, ..knobs.clone() };
+        let without = RouteControlSettings { ack_veto: false, ..settings.clone() };
         assert_eq!(with_passage(bad, PASSAGE, &without).moves().len(), 1, "{loss}");
     }
 }
 
 #[test]
 fn what_passes_an_egress_is_reported_and_shows_how_far_the_far_ends_are() {
-    let knobs = RouteControlSettings { mode: RouteControlMode::Predictive, ..guarded() };
+    let settings = RouteControlSettings { mode: RouteControlMode::Predictive, ..guarded() };
     let bench =
-        with_passage(|now| if now > 5.0 { 0.02 } else { 0.0 }, Passage { retransmitted: 14, ..PASSAGE }, &knobs);
+        with_passage(|now| if now > 5.0 { 0.02 } else { 0.0 }, Passage { retransmitted: 14, ..PASSAGE }, &settings);
     let report = bench.controller.report(0).unwrap();
     let (passage, rate) = report.passage.unwrap();
     assert_eq!((passage.retransmitted, passage.connections), (14, 10));

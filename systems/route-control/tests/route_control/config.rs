@@ -32,13 +32,13 @@ fn error(text: &str) -> String {
 #[test]
 fn targets_of_others_are_probed_slowly_and_ones_own_reflector_fast() {
     let config = RouteControlConfig::parse(FILE).unwrap();
-    let (targets, knobs) = (config.targets(), &config.control);
+    let (targets, settings) = (config.targets(), &config.control);
     assert_eq!((targets.quorum, targets.of), (2, vec![vec![0, 1, 2]; 2]));
     let millis = |span: Span| span.as_nanos() / 1_000_000;
-    assert_eq!((millis(knobs.measurement_period), millis(knobs.probe_interval)), (800, 66));
+    assert_eq!((millis(settings.measurement_period), millis(settings.probe_interval)), (800, 66));
     let own = FILE.replace("address = ", "own = true\nkind = \"stamp\"\naddress = ");
-    let knobs = RouteControlConfig::parse(&own).unwrap().control;
-    assert_eq!((millis(knobs.measurement_period), millis(knobs.probe_interval)), (400, 10));
+    let settings = RouteControlConfig::parse(&own).unwrap().control;
+    assert_eq!((millis(settings.measurement_period), millis(settings.probe_interval)), (400, 10));
     let one = FILE.split("[[target]]\naddress = \"198").next().unwrap();
     let one = RouteControlConfig::parse(one).unwrap();
     assert_eq!((one.targets().quorum, millis(one.control.probe_interval)), (1, 200));

@@ -17,17 +17,17 @@ use sidestep_net::{
     document::{Document, Item},
 };
 
-use super::{EdgeProbeKnobs, seed::read_seed};
+use super::{EdgeProbeSettings, seed::read_seed};
 
 /// The file, as TOML.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdgeConfig {
     /// How the edge balances.
-    pub edge: EdgeKnobs,
+    pub edge: EdgeSettings,
     /// How paths are probed, with `health = "probe"`.
     #[serde(default)]
-    pub probe: Option<EdgeProbeKnobs>,
+    pub probe: Option<EdgeProbeSettings>,
     /// What is behind the other edges, and the paths there.
     #[serde(rename = "destination", default)]
     pub destinations: Vec<StaticDestination>,
@@ -42,7 +42,7 @@ pub struct EdgeConfig {
 /// How an edge balances.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
-pub struct EdgeKnobs {
+pub struct EdgeSettings {
     /// The interfaces by which the site's packets come in.
     pub inside: Vec<String>,
     /// How a path is chosen by a flow's hash. Both edges must have the same.
@@ -84,9 +84,9 @@ pub enum Health {
 /// Most flows of a table: half a gigabyte of the kernel's memory.
 pub const MAX_FLOWS: u32 = 1 << 22;
 
-impl Default for EdgeKnobs {
+impl Default for EdgeSettings {
     fn default() -> Self {
-        EdgeKnobs {
+        EdgeSettings {
             inside: Vec::new(),
             mode: BalanceMode::default(),
             health: Health::default(),
@@ -116,7 +116,7 @@ impl EdgeConfig {
         for destination in &mut config.destinations {
             destination.prefix = destination.prefix.trunc();
         }
-        config.check_knobs(&document)?;
+        config.check_settings(&document)?;
         let checker = Checker { document: &document, destinations: &config.destinations, most_paths: MAX_PATHS };
         config.places = checker.check()?;
         if config.destinations.is_empty() {
@@ -139,7 +139,7 @@ impl EdgeConfig {
     ///
     /// [`parse`](Self::parse) refuses what makes no set.
     pub fn set_of(&self, destination: &StaticDestination) -> Result<PathSet, String> {
-        let EdgeKnobs { mode, seed, generation, .. } = self.edge;
+        let EdgeSettings { mode, seed, generation, .. } = self.edge;
         PathSet::new(mode, seed, generation, &self.balanced(destination)).map_err(|error| error.to_string())
     }
 
@@ -158,8 +158,8 @@ impl EdgeConfig {
 
     /// Says what the kernel's multipath routes cannot do of this.
     pub fn check_offload(&self) -> Result<(), String> {
-        let knobs = &self.edge;
-        if knobs.health == Health::Probe {
+        let settings = &self.edge;
+        if settings.health == Health::Probe {
             return Err("--offload nexthops: the kernel knows no probes; set `health = \"carrier\"`".into());
         }
         let paths = self.destinations.iter().flat_map(|set| &set.paths);
@@ -169,13 +169,13 @@ impl EdgeConfig {
                 "--offload nexthops: the kernel balances over next hops alone, and `{name}` has no `via`"
             ));
         }
-        if knobs.mode != BalanceMode::Modulo || knobs.stateful || knobs.peer.is_some() {
+        if settings.mode != BalanceMode::Modulo || settings.stateful || settings.peer.is_some() {
             return Err(
                 "--offload nexthops: the kernel has a hash of its own; remove `mode`, `stateful`, `listen` and `peer`"
                     .into(),
             );
         }
-        if knobs.seed == 0 {
+        if settings.seed == 0 {
             return Err(
                 "--offload nexthops: 0 stands for a seed that each kernel draws; set the same `seed` at both edges"
                     .into(),
@@ -184,23 +184,23 @@ impl EdgeConfig {
         Ok(())
     }
 
-    fn check_knobs(&self, document: &Document<'_>) -> Result<(), ParseError> {
+    fn check_settings(&self, document: &Document<'_>) -> Result<(), ParseError> {
         let root = document.root();
         let edge = root.get_ref().get("edge").unwrap_or(root);
-        let knobs = &self.edge;
-        if knobs.inside.is_empty() {
+        let settings = &self.edge;
+        if settings.inside.is_empty() {
             let message = "name the interfaces by which the site's packets come in: `inside = [\"eth0\"]`";
             return Err(document.error_at(edge, "inside", message));
         }
-        for (index, name) in knobs.inside.iter().enumerate() {
+        for (index, name) in settings.inside.iter().enumerate() {
             if !is_interface_name(name) {
                 return Err(document.error_in(edge, "inside", index, "this is no name that an interface can have"));
             }
-            if knobs.inside.iter().take(index).any(|other| other == name) {
+            if settings.inside.iter().take(index).any(|other| other == name) {
                 return Err(document.error_in(edge, "inside", index, format!("`{name}` is here a second time")));
             }
         }
-        let ones = knobs.mark_mask.checked_shr(knobs.mark_mask.trailing_zeros()).unwrap_or(0);
+        let ones = settings.mark_mask.checked_shr(settings.mark_mask.trailing_zeros()).unwrap_or(0);
         if ones == 0 || !(ones.wrapping_add(1)).is_power_of_two() && ones != u32::MAX {
             return Err(document.error_at(
                 edge,
@@ -208,11 +208,11 @@ impl EdgeConfig {
                 "mark_mask must be bits side by side, such as 0x3f000000",
             ));
         }
-        if knobs.flows == 0 || knobs.flows > MAX_FLOWS {
+        if settings.flows == 0 || settings.flows > MAX_FLOWS {
             return Err(document.error_at(edge, "flows", format!("flows must be between 1 and {MAX_FLOWS}")));
         }
-        if knobs.listen.is_some() != knobs.peer.is_some() {
-            let (there, missing) = if knobs.peer.is_some() { ("peer", "listen") } else { ("listen", "peer") };
+        if settings.listen.is_some() != settings.peer.is_some() {
+            let (there, missing) = if settings.peer.is_some() { ("peer", "listen") } else { ("listen", "peer") };
             return Err(document.error_at(
                 edge,
                 there,

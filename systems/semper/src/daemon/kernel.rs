@@ -39,7 +39,7 @@ impl Edge {
     /// Writes the destinations into the program's map where they have changed. A path that is dead at the other edge is dead
     /// here, so that both choose alike.
     pub(super) fn write_sites(&mut self) -> Result<(), AgentError> {
-        let theirs = self.peer.as_ref().map(Peer::dead).filter(|_| self.knobs().health != Health::Off);
+        let theirs = self.peer.as_ref().map(Peer::dead).filter(|_| self.settings().health != Health::Off);
         let theirs = theirs.unwrap_or_default();
         self.destinations.write(&mut self.program.balancer, self.probes.as_ref(), &theirs)
     }

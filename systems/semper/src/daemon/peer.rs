@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use sidestep_linux::LinuxError;
 use tokio::{net::UdpSocket, time::Instant};
 
-use super::EdgeKnobs;
+use super::EdgeSettings;
 
 /// How long what the other edge said is believed.
 const BELIEVED: Duration = Duration::from_secs(5);
@@ -168,8 +168,8 @@ impl Part {
 
 impl Peer {
     /// Begins to listen, if there is another edge to compare with.
-    pub(super) fn open(knobs: &EdgeKnobs) -> Result<Option<Self>, AgentError> {
-        let (Some(listen), Some(address)) = (knobs.listen, knobs.peer) else { return Ok(None) };
+    pub(super) fn open(settings: &EdgeSettings) -> Result<Option<Self>, AgentError> {
+        let (Some(listen), Some(address)) = (settings.listen, settings.peer) else { return Ok(None) };
         let failed = |error: io::Error| LinuxError::io(format!("listening for the other edge at {listen}"), error);
         let socket = std::net::UdpSocket::bind(listen).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;

@@ -15,7 +15,7 @@ use super::{EdgeConfig, Health};
 /// How paths are probed.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
-pub struct EdgeProbeKnobs {
+pub struct EdgeProbeSettings {
     /// Addresses of this edge, one at most of each family: probes leave from them, and those of the other edge are answered there.
     pub source: Vec<IpAddr>,
     /// Addresses of the other edges, each within a destination, where these answer.
@@ -37,9 +37,9 @@ const MAX_SOCKETS: usize = 1_024;
 /// Most answers or losses in a row that are waited for.
 const MAX_IN_A_ROW: u32 = 10_000;
 
-impl Default for EdgeProbeKnobs {
+impl Default for EdgeProbeSettings {
     fn default() -> Self {
-        EdgeProbeKnobs {
+        EdgeProbeSettings {
             source: Vec::new(),
             target: Vec::new(),
             port: 8401,
@@ -51,10 +51,10 @@ impl Default for EdgeProbeKnobs {
     }
 }
 
-impl EdgeProbeKnobs {
+impl EdgeProbeSettings {
     /// What rounds of probes go by.
     pub(super) fn rounds(&self) -> RoundsConfig {
-        let EdgeProbeKnobs { interval, timeout, lost, answered, .. } = *self;
+        let EdgeProbeSettings { interval, timeout, lost, answered, .. } = *self;
         RoundsConfig { interval, timeout, lost, answered }
     }
 
@@ -79,14 +79,14 @@ impl EdgeConfig {
     }
 
     /// How paths are probed; `None` if they are not.
-    pub(super) fn probing(&self) -> Option<&EdgeProbeKnobs> {
+    pub(super) fn probing(&self) -> Option<&EdgeProbeSettings> {
         self.probe.as_ref().filter(|_| self.edge.health == Health::Probe)
     }
 
     pub(super) fn check_probe(&self, document: &Document<'_>) -> Result<(), ParseError> {
         let root = document.root();
         let edge = root.get_ref().get("edge").unwrap_or(root);
-        let knobs = match (&self.probe, self.edge.health) {
+        let settings = match (&self.probe, self.edge.health) {
             (None, Health::Probe) => {
                 let message = "health = \"probe\" needs `[probe]` with `source` and `target`: an address of this edge, and one of the other";
                 return Err(document.error_at(edge, "health", message));
@@ -96,54 +96,54 @@ impl EdgeConfig {
                 return Err(document.error_at(root, "probe", message));
             }
             (None, _) => return Ok(()),
-            (Some(knobs), Health::Probe) => knobs,
+            (Some(settings), Health::Probe) => settings,
         };
         let table = root.get_ref().get("probe").unwrap_or(root);
         let at = |key: &str, message: &str| Err(document.error_at(table, key, message));
         let times = Span::from_millis(10)..=Span::from_secs(10);
-        if !times.contains(&knobs.interval) {
+        if !times.contains(&settings.interval) {
             return at("interval", "interval must be between 10 ms and 10 s");
         }
-        if !times.contains(&knobs.timeout) {
+        if !times.contains(&settings.timeout) {
             return at("timeout", "timeout must be between 10 ms and 10 s");
         }
-        if !(1..=MAX_IN_A_ROW).contains(&knobs.lost) {
+        if !(1..=MAX_IN_A_ROW).contains(&settings.lost) {
             return at("lost", "lost must be between 1 and 10000");
         }
-        if !(1..=MAX_IN_A_ROW).contains(&knobs.answered) {
+        if !(1..=MAX_IN_A_ROW).contains(&settings.answered) {
             return at("answered", "answered must be between 1 and 10000");
         }
-        if knobs.port == 0 {
+        if settings.port == 0 {
             return at("port", "port must be between 1 and 65535");
         }
-        self.check_addresses(document, knobs)
+        self.check_addresses(document, settings)
     }
 
-    fn check_addresses(&self, document: &Document<'_>, knobs: &EdgeProbeKnobs) -> Result<(), ParseError> {
+    fn check_addresses(&self, document: &Document<'_>, settings: &EdgeProbeSettings) -> Result<(), ParseError> {
         let root = document.root();
         let table = root.get_ref().get("probe").unwrap_or(root);
-        for (index, source) in knobs.source.iter().enumerate() {
-            if knobs.source.iter().take(index).any(|other| other.is_ipv4() == source.is_ipv4()) {
+        for (index, source) in settings.source.iter().enumerate() {
+            if settings.source.iter().take(index).any(|other| other.is_ipv4() == source.is_ipv4()) {
                 let message = format!("a second address of {}: one is the most", Family::of((*source).into()));
                 return Err(document.error_in(table, "source", index, message));
             }
         }
-        for (index, target) in knobs.target.iter().enumerate() {
+        for (index, target) in settings.target.iter().enumerate() {
             let at = |message: String| Err(document.error_in(table, "target", index, message));
-            if knobs.target.iter().take(index).any(|other| other == target) {
+            if settings.target.iter().take(index).any(|other| other == target) {
                 return at(format!("{target} is here a second time"));
             }
             if !self.prefixes().any(|prefix| prefix.contains(target)) {
                 return at(format!("{target} is in no destination, so that no path leads there"));
             }
-            if knobs.source_for(*target).is_none() {
+            if settings.source_for(*target).is_none() {
                 let family = Family::of((*target).into());
                 return at(format!("`source` has no address of {family} from which to probe it"));
             }
         }
         let mut sockets = 0;
         for (item, destination) in document.tables(root, "destination")?.iter().zip(&self.destinations) {
-            let targets = knobs.targets_in(destination.prefix, self.prefixes());
+            let targets = settings.targets_in(destination.prefix, self.prefixes());
             if targets.is_empty() {
                 let message = format!("nothing in {} is probed: give [probe] a `target` there", destination.prefix);
                 return Err(document.error_at(item, "prefix", message));
@@ -186,12 +186,12 @@ path = [{ name = "blue", segments = ["fd00::1"] }]
     #[test]
     fn each_target_belongs_to_the_narrowest_destination_around_it() {
         let config = EdgeConfig::parse(FILE).unwrap();
-        let knobs = config.probing().unwrap();
-        assert_eq!((knobs.port, knobs.lost, knobs.rounds().interval), (8401, 3, Span::from_millis(50)));
-        let targets = |destination: &str| knobs.targets_in(destination.parse().unwrap(), config.prefixes());
+        let settings = config.probing().unwrap();
+        assert_eq!((settings.port, settings.lost, settings.rounds().interval), (8401, 3, Span::from_millis(50)));
+        let targets = |destination: &str| settings.targets_in(destination.parse().unwrap(), config.prefixes());
         assert_eq!(targets("10.2.0.0/16"), ["10.2.0.1".parse::<IpAddr>().unwrap()]);
         let nested = ["10.0.0.0/8", "10.2.0.0/16"].map(|prefix| prefix.parse().unwrap());
-        assert!(knobs.targets_in(nested[0], nested.into_iter()).is_empty());
+        assert!(settings.targets_in(nested[0], nested.into_iter()).is_empty());
     }
 
     #[test]

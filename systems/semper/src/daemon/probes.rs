@@ -29,7 +29,7 @@ use sidestep_proto::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{EdgeConfig, EdgeProbeKnobs};
+use super::{EdgeConfig, EdgeProbeSettings};
 
 /// Most probes of one socket that are waited for: as many rounds as can be open.
 const MAX_WAITING: usize = 1_024;
@@ -46,7 +46,7 @@ pub(super) type Sites = BTreeMap<IpNet, Option<Site>>;
 
 /// The probes of all paths.
 pub(super) struct Probes {
-    knobs: EdgeProbeKnobs,
+    settings: EdgeProbeSettings,
     watched: BTreeMap<IpNet, Watched>,
     sockets: Vec<Probing>,
     /// Where the other edge's probes come.
@@ -91,11 +91,11 @@ struct Key {
 pub(super) type Verdict = (IpNet, usize, bool);
 
 impl Probes {
-    pub(super) fn new(knobs: EdgeProbeKnobs) -> Self {
+    pub(super) fn new(settings: EdgeProbeSettings) -> Self {
         let config = ReflectorConfig { rate: MAX_ANSWERS, ..ReflectorConfig::default() };
         Probes {
-            pauses: Pauses::new(knobs.rounds().interval * 2 + QUIET),
-            knobs,
+            pauses: Pauses::new(settings.rounds().interval * 2 + QUIET),
+            settings,
             watched: BTreeMap::new(),
             sockets: Vec::new(),
             reflectors: BTreeMap::new(),
@@ -105,10 +105,10 @@ impl Probes {
         }
     }
 
-    /// Takes other knobs; what is known of paths goes on where they are the same.
-    pub(super) fn set_knobs(&mut self, knobs: &EdgeProbeKnobs) {
-        if self.knobs != *knobs {
-            *self = Probes::new(knobs.clone());
+    /// Takes other settings; what is known of paths goes on where they are the same.
+    pub(super) fn set_settings(&mut self, settings: &EdgeProbeSettings) {
+        if self.settings != *settings {
+            *self = Probes::new(settings.clone());
         }
     }
 
@@ -117,7 +117,7 @@ impl Probes {
         self.watched.retain(|destination, _| sites.contains_key(destination));
         if self.watched.is_empty() {
             // Nothing was due until now.
-            self.pauses = Pauses::new(self.knobs.rounds().interval * 2 + QUIET);
+            self.pauses = Pauses::new(self.settings.rounds().interval * 2 + QUIET);
         }
         let mut wanted = BTreeSet::new();
         for destination in config.prefixes() {
@@ -125,12 +125,12 @@ impl Probes {
             let paths: Vec<u32> =
                 site.set.raw().path.iter().take(site.set.count() as usize).map(|one| one.id).collect();
             if self.watched.get(&destination).is_none_or(|watched| watched.paths != paths) {
-                let rounds = Rounds::new(self.knobs.rounds(), paths.len(), monotonic_now());
+                let rounds = Rounds::new(self.settings.rounds(), paths.len(), monotonic_now());
                 let rtts = vec![None; paths.len()];
                 self.watched.insert(destination, Watched { rounds, paths, rtts });
             }
-            for target in self.knobs.targets_in(destination, config.prefixes()) {
-                let Some(source) = self.knobs.source_for(target) else { continue };
+            for target in self.settings.targets_in(destination, config.prefixes()) {
+                let Some(source) = self.settings.source_for(target) else { continue };
                 let narrower = |inner: &IpNet| inner.contains(&target) && inner.prefix_len() > destination.prefix_len();
                 if sites.iter().any(|(inner, site)| site.is_none() && narrower(inner)) {
                     let message = "a subnet of the main table has it, and no path leads there: give another target";
@@ -147,7 +147,7 @@ impl Probes {
         self.sockets.retain(|socket| wanted.contains(&socket.key));
         let open: BTreeSet<Key> = self.sockets.iter().map(|socket| socket.key).collect();
         for key in wanted.difference(&open) {
-            match Probing::open(*key, self.knobs.port) {
+            match Probing::open(*key, self.settings.port) {
                 Ok(socket) => self.sockets.push(socket),
                 Err(error) if error.is_environment() => return Err(error),
                 Err(error) => complain(&mut self.complaints, key.target, &error),
@@ -158,11 +158,11 @@ impl Probes {
 
     /// Listens at the addresses that are there.
     fn listen(&mut self) -> Result<(), LinuxError> {
-        for source in &self.knobs.source {
+        for source in &self.settings.source {
             if self.reflectors.contains_key(source) {
                 continue;
             }
-            match ReflectorSocket::listen(SocketAddr::new(*source, self.knobs.port)) {
+            match ReflectorSocket::listen(SocketAddr::new(*source, self.settings.port)) {
                 Ok(socket) => {
                     self.reflectors.insert(*source, socket);
                 }
@@ -191,7 +191,7 @@ impl Probes {
 
     /// Answers the other edge's probes, each by the path that it names. Probes of others are not answered.
     pub(super) fn reflect(&mut self, sites: &Sites, mask: u32) -> Result<(), LinuxError> {
-        let targets = &self.knobs.target;
+        let targets = &self.settings.target;
         let mark = |from: IpAddr, session: u16| {
             let around = sites.iter().filter(|(prefix, site)| site.is_some() && prefix.contains(&from));
             let site = around.max_by_key(|(prefix, _)| prefix.prefix_len())?.1.as_ref()?;

@@ -14,13 +14,13 @@ use super::{Edge, EdgeConfig, EdgeOptions};
 /// Refuses bits of the mark at which somebody's rule of routing looks for packets that come in by the site's interfaces, unless
 /// packets go by our marks already.
 pub(super) async fn check_marks(netlink: &Netlink, options: &EdgeOptions, inherited: bool) -> Result<(), AgentError> {
-    let knobs = &options.config.edge;
-    let mask = knobs.mark_mask;
+    let settings = &options.config.edge;
+    let mask = settings.mark_mask;
     let ours = || (1..=MAX_SLOTS).map(|slot| slot << mask.trailing_zeros()).filter(|mark| mark & !mask == 0);
     let meets = netlink.rules().await?.into_iter().find(|rule| {
         let matches = |mark: u32| ((mark ^ rule.mark) & rule.mask == 0) != rule.inverted;
         let probes = options.config.probing().is_some();
-        let is_ours = |input: &String| knobs.inside.contains(input) || probes && input == LOCAL;
+        let is_ours = |input: &String| settings.inside.contains(input) || probes && input == LOCAL;
         let sees_ours = rule.input.as_ref().is_none_or(is_ours);
         rule.protocol != PROTOCOL && rule.mask != 0 && sees_ours && ours().any(|mark| matches(mark) != matches(0))
     });
@@ -62,7 +62,7 @@ pub(super) fn warn_of_sysctls(config: &EdgeConfig) {
 pub(super) async fn warn_of_mtu(edge: &Edge) -> Result<(), AgentError> {
     let interfaces = edge.netlink.interfaces().await?;
     let mtu = |is_it: &dyn Fn(&Interface) -> bool| interfaces.iter().filter(|one| is_it(one)).map(|one| one.mtu).max();
-    let site = mtu(&|one| edge.knobs().inside.contains(&one.name)).unwrap_or(0);
+    let site = mtu(&|one| edge.settings().inside.contains(&one.name)).unwrap_or(0);
     for path in edge.options.config.destinations.iter().flat_map(|set| &set.paths) {
         let (first, header) = match (&path.segments, path.path_id) {
             (Some(segments), _) => (segments.first().copied(), srv6::encap_len(segments.len())),

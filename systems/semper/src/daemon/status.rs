@@ -181,7 +181,7 @@ pub enum PlacedBy {
 impl EdgeStatus {
     /// What a configuration has, as if all paths were live.
     pub fn of_config(config: &EdgeConfig) -> Result<Self, String> {
-        let knobs = &config.edge;
+        let settings = &config.edge;
         let mut destinations = Vec::new();
         for destination in &config.destinations {
             let set = config.set_of(destination)?;
@@ -205,12 +205,12 @@ impl EdgeStatus {
             schema: 1,
             dry_run: false,
             offload: false,
-            mode: knobs.mode,
-            seed: knobs.seed,
+            mode: settings.mode,
+            seed: settings.seed,
             seed_origin: SeedOrigin::Given,
             doubts: Vec::new(),
-            generation: knobs.generation,
-            inside: knobs.inside.iter().map(|name| (name.clone(), false)).collect(),
+            generation: settings.generation,
+            inside: settings.inside.iter().map(|name| (name.clone(), false)).collect(),
             destinations,
             packets: BTreeMap::new(),
             slots: BTreeMap::new(),
@@ -306,7 +306,7 @@ impl Edge {
                     self.probes.as_ref().and_then(|probes| probes.of(&prefix, position)).map(EdgeProbes::from);
             }
         }
-        let missing = self.program.missing(&self.knobs().inside);
+        let missing = self.program.missing(&self.settings().inside);
         for (name, is_on) in &mut status.inside {
             *is_on = !missing.contains(&name.as_str());
         }

@@ -34,7 +34,7 @@ pub(super) struct Edges {
 
 #[derive(Debug)]
 struct Plans {
-    knobs: PathSettings,
+    settings: PathSettings,
     planner: Option<Planner>,
     /// By the two edges, the one with the lower number first.
     known: BTreeMap<(NodeId, NodeId), Arc<[EdgePath]>>,
@@ -57,17 +57,18 @@ struct EdgePath {
 
 impl Edges {
     /// Paths of this network under these limits.
-    pub(super) fn new(topology: &Topology, knobs: PathSettings) -> Self {
-        let plans = Plans { knobs, planner: None, known: BTreeMap::new() };
+    pub(super) fn new(topology: &Topology, settings: PathSettings) -> Self {
+        let plans = Plans { settings, planner: None, known: BTreeMap::new() };
         Edges { topology: Arc::new(topology.clone()), plans: Arc::new(Mutex::new(plans)) }
     }
 
     /// What the edges do; with a table if they are `stateful`.
-    pub(super) fn behaviour(&self, knobs: SemperSettings, stateful: bool) -> MakeBehaviour {
+    pub(super) fn behaviour(&self, settings: SemperSettings, stateful: bool) -> MakeBehaviour {
         let edges = self.clone();
         MakeBehaviour(Arc::new(move |topology, node| {
             let hosts = hosts_of(topology, node);
-            let edge = |hosts| Box::new(Edge::new(edges.clone(), node, hosts, knobs, stateful)) as Box<dyn Behaviour>;
+            let edge =
+                |hosts| Box::new(Edge::new(edges.clone(), node, hosts, settings, stateful)) as Box<dyn Behaviour>;
             (!hosts.is_empty()).then(|| edge(hosts))
         }))
     }
@@ -112,7 +113,7 @@ impl Plans {
         let (Some(source), Some(destination)) = (host(from), host(to)) else { return Vec::new() };
         if self.planner.is_none() {
             // The limits were checked when the scenario was read.
-            self.planner = Planner::new(topology.clone(), self.knobs).ok();
+            self.planner = Planner::new(topology.clone(), self.settings).ok();
         }
         let found = self.planner.as_mut().map(|planner| planner.paths(source, destination)).unwrap_or_default();
         let of_both = found.iter().map(|host_path| &host_path.path);
@@ -186,13 +187,14 @@ struct Destination {
 }
 
 impl Edge {
-    fn new(edges: Edges, node: NodeId, hosts: Vec<ArcId>, knobs: SemperSettings, stateful: bool) -> Edge {
-        let config = table::Config { capacity: knobs.table as usize, idle: knobs.idle, ..table::Config::default() };
+    fn new(edges: Edges, node: NodeId, hosts: Vec<ArcId>, settings: SemperSettings, stateful: bool) -> Edge {
+        let config =
+            table::Config { capacity: settings.table as usize, idle: settings.idle, ..table::Config::default() };
         Edge {
             edges,
             node,
-            mode: knobs.mode,
-            aware: knobs.aware,
+            mode: settings.mode,
+            aware: settings.aware,
             hosts,
             down: BTreeSet::new(),
             known: BTreeMap::new(),

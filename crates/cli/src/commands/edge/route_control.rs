@@ -81,7 +81,7 @@ fn reread(path: PathBuf, metrics: Option<std::net::SocketAddr>) -> UnboundedRece
 /// Says that a configuration is in order, and how fast it probes.
 fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
     let targets = config.targets();
-    let knobs = &config.control;
+    let settings = &config.control;
     if json {
         let egress = |(egress, of): (&sidestep_route_control::daemon::EgressConfig, &Vec<u32>)| serde_json::json!({ "name": egress.name, "dev": egress.dev, "targets": of.len() });
         let egresses: Vec<_> = config.egresses.iter().zip(&targets.of).map(egress).collect();
@@ -90,9 +90,9 @@ fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
             "destinations": config.route_control.destinations,
             "egresses": egresses,
             "quorum": targets.quorum,
-            "routing_period": knobs.routing_period,
-            "measurement_period": knobs.measurement_period,
-            "probe_interval": knobs.probe_interval,
+            "routing_period": settings.routing_period,
+            "measurement_period": settings.measurement_period,
+            "probe_interval": settings.probe_interval,
             "doubts": config.doubts(),
         }));
     }
@@ -102,7 +102,7 @@ fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
     println!("targets: {count}, of which {quorum} must be reachable");
     println!(
         "decisions: every {}, by the probes of the last {}, one each {}",
-        knobs.routing_period, knobs.measurement_period, knobs.probe_interval
+        settings.routing_period, settings.measurement_period, settings.probe_interval
     );
     config.doubts().iter().for_each(|doubt| println!("warning: {doubt}"));
     Ok(())

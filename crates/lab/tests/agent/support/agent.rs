@@ -8,7 +8,7 @@ use sidestep_api::HostIdentity;
 use sidestep_lab::plan::tail_address;
 use sidestep_linux::bpf::host::Pins;
 use sidestep_net::{Ratio, Span};
-use sidestep_policy::{AgentSettings, Backoff};
+use sidestep_policy::{Backoff, PathchangerSettings};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -30,32 +30,38 @@ pub struct Agent {
 
 impl Agent {
     /// Starts the agent of `host` with these paths to `destination`.
-    pub fn start(lab: &Lab, host: &str, knobs: AgentSettings, destination: &str, paths: Vec<StaticPath>) -> Agent {
-        Self::start_with(lab, host, knobs, destination, paths, None)
+    pub fn start(
+        lab: &Lab,
+        host: &str,
+        settings: PathchangerSettings,
+        destination: &str,
+        paths: Vec<StaticPath>,
+    ) -> Agent {
+        Self::start_with(lab, host, settings, destination, paths, None)
     }
 
     /// Starts the agent of `host` with these paths to `destination`; it keeps its state in `pins`.
     pub fn start_with(
         lab: &Lab,
         host: &str,
-        knobs: AgentSettings,
+        settings: PathchangerSettings,
         destination: &str,
         paths: Vec<StaticPath>,
         pins: Option<Pins>,
     ) -> Agent {
-        Self::start_as(lab, host, knobs, destination, paths, |options| options.pins = pins)
+        Self::start_as(lab, host, settings, destination, paths, |options| options.pins = pins)
     }
 
     /// Starts the agent of `host` with these paths to `destination`, and with options as `adjust` makes them.
     pub fn start_as(
         lab: &Lab,
         host: &str,
-        knobs: AgentSettings,
+        settings: PathchangerSettings,
         destination: &str,
         paths: Vec<StaticPath>,
         adjust: impl FnOnce(&mut HostOptions),
     ) -> Agent {
-        match Self::try_start_as(lab, host, knobs, destination, paths, adjust) {
+        match Self::try_start_as(lab, host, settings, destination, paths, adjust) {
             Ok(agent) => agent,
             Err(ended) => panic!("the agent is not ready: {ended:?}"),
         }
@@ -65,7 +71,7 @@ impl Agent {
     pub fn try_start_as(
         lab: &Lab,
         host: &str,
-        knobs: AgentSettings,
+        settings: PathchangerSettings,
         destination: &str,
         paths: Vec<StaticPath>,
         adjust: impl FnOnce(&mut HostOptions),
@@ -75,7 +81,7 @@ impl Agent {
         let mut options = HostOptions {
             controller: None,
             identity: HostIdentity::Node(host.into()),
-            config: HostConfig { agent: knobs, destinations, ..HostConfig::default() },
+            config: HostConfig { agent: settings, destinations, ..HostConfig::default() },
             cgroup: lab.cgroup.0.path().into(),
             table_base: TABLE_BASE,
             priority: 830,
@@ -101,14 +107,14 @@ impl Agent {
     }
 
     /// Has the agent work with these paths from now on.
-    pub fn reconfigure(&self, knobs: AgentSettings, destination: &str, paths: Vec<StaticPath>) {
+    pub fn reconfigure(&self, settings: PathchangerSettings, destination: &str, paths: Vec<StaticPath>) {
         let destinations = vec![StaticDestination { prefix: destination.parse().unwrap(), paths }];
-        self.reconfigure.send(HostConfig { agent: knobs, destinations, ..HostConfig::default() }).unwrap();
+        self.reconfigure.send(HostConfig { agent: settings, destinations, ..HostConfig::default() }).unwrap();
     }
 
     /// Has the agent work with these paths from now on.
-    pub fn reconfigure_all(&self, knobs: AgentSettings, destinations: Vec<StaticDestination>) {
-        self.reconfigure.send(HostConfig { agent: knobs, destinations, ..HostConfig::default() }).unwrap();
+    pub fn reconfigure_all(&self, settings: PathchangerSettings, destinations: Vec<StaticDestination>) {
+        self.reconfigure.send(HostConfig { agent: settings, destinations, ..HostConfig::default() }).unwrap();
     }
 
     /// Waits until the agent ends by itself.
@@ -172,14 +178,14 @@ impl Agent {
 }
 
 /// Settings under which only timeouts move a connection, and the heaviest path is almost always drawn.
-pub fn knobs() -> AgentSettings {
-    AgentSettings {
+pub fn settings() -> PathchangerSettings {
+    PathchangerSettings {
         gamma: 1e-5,
         ce_share: Ratio::from_ppb(1_000_000_000),
         retransmit_burst: 0,
         queue_rounds: 0,
         silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(1) },
-        ..AgentSettings::default()
+        ..PathchangerSettings::default()
     }
 }
 

@@ -2,9 +2,9 @@
 
 use rand_core::Rng;
 use sidestep_net::{Bytes, Rate, Span};
-use sidestep_policy::{AgentSettings, Connection, Path, Round};
+use sidestep_policy::{Connection, Path, PathchangerSettings, Round};
 
-use crate::host::{Host, knobs};
+use crate::host::{Host, settings};
 
 #[test]
 fn nothing_known_means_shares_by_capacity_and_known_round_trips() {
@@ -197,11 +197,11 @@ fn a_connection_that_has_a_wide_path_for_itself_is_not_moved_to_a_narrow_one() {
     let moved = |cwnd: u64| {
         let mut host = Host::new(&[10, 10]);
         host.paths[1] = Path { weight: 1_000_000, ..Path::new(1, Rate::from_mbits(10), Span::from_millis(10)) };
-        let knobs = AgentSettings { retransmit_burst: 1, ..knobs() };
+        let settings = PathchangerSettings { retransmit_burst: 1, ..settings() };
         let mut connection = loop {
             let draw = host.random.next_u32();
             let shared = Some(host.shared.clone());
-            let connection = Connection::open_among(&knobs, &host.paths, shared, host.now, draw).unwrap();
+            let connection = Connection::open_among(&settings, &host.paths, shared, host.now, draw).unwrap();
             if connection.path() == 0 {
                 break connection;
             }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_net::{Bytes, Rate, Span, Time};
-use sidestep_policy::{AgentSettings, Connection, Path, PathLearnt, PolicyName, Reason, Round, Shared};
+use sidestep_policy::{Connection, Path, PathLearnt, PathchangerSettings, PolicyName, Reason, Round, Shared};
 
 pub const MSS: u32 = 1_448;
 
-pub fn knobs() -> AgentSettings {
-    AgentSettings { policy: PolicyName::DelayWeighted, ..AgentSettings::default() }
+pub fn settings() -> PathchangerSettings {
+    PathchangerSettings { policy: PolicyName::DelayWeighted, ..PathchangerSettings::default() }
 }
 
 /// Paths of 100 Mbit/s with these propagation round trips in milliseconds.
@@ -35,7 +35,7 @@ impl Host {
 
     pub fn open(&mut self) -> Connection {
         let draw = self.random.next_u32();
-        Connection::open_among(&knobs(), &self.paths, Some(self.shared.clone()), self.now, draw).unwrap()
+        Connection::open_among(&settings(), &self.paths, Some(self.shared.clone()), self.now, draw).unwrap()
     }
 
     /// A connection that begins on this path.
@@ -95,7 +95,7 @@ impl Host {
     /// What the host shows of its paths.
     pub fn learnt(&self) -> Vec<PathLearnt> {
         let paths: Vec<_> = self.paths.iter().map(Path::to_raw).collect();
-        self.shared.learnt(&(&knobs()).try_into().unwrap(), &paths, self.now)
+        self.shared.learnt(&(&settings()).try_into().unwrap(), &paths, self.now)
     }
 
     /// Whether others leave this path alone.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use sidestep_linux::bpf::host::HostProgram;
-use sidestep_policy::AgentSettings;
+use sidestep_policy::PathchangerSettings;
 
 use super::quality::{Measured, Sockets};
 
@@ -60,7 +60,7 @@ impl ProgramPaths {
         &mut self,
         program: &mut HostProgram,
         sets: &[DestinationPaths],
-        settings: &AgentSettings,
+        settings: &PathchangerSettings,
     ) -> Result<(), AgentError> {
         if !self.measured.is_due(sets) {
             return Ok(());
@@ -80,7 +80,7 @@ impl ProgramPaths {
         &mut self,
         program: &mut HostProgram,
         sets: &[DestinationPaths],
-        settings: &AgentSettings,
+        settings: &PathchangerSettings,
         keeps_inherited: bool,
     ) -> Result<(), AgentError> {
         if !keeps_inherited {
@@ -102,7 +102,7 @@ impl ProgramPaths {
     }
 
     /// Writes one set into the program's map; returns whether there was room for it.
-    fn write_set(&mut self, program: &mut HostProgram, set: &DestinationPaths, settings: &AgentSettings) -> bool {
+    fn write_set(&mut self, program: &mut HostProgram, set: &DestinationPaths, settings: &PathchangerSettings) -> bool {
         self.adopted &= self.slots.get(&set.destination) == Some(&set.slots());
         let entries = self.measured.complete(set).entries(settings);
         if let Err(error) = program.set_paths(set.destination, &entries) {

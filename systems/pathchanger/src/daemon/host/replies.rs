@@ -11,7 +11,7 @@ use sidestep_linux::{
     netlink::Family,
     nftables::{Draw, DrawTable, Share},
 };
-use sidestep_policy::{AgentSettings, are_off, reply_weights};
+use sidestep_policy::{PathchangerSettings, are_off, reply_weights};
 
 use super::ownership::Ground;
 
@@ -186,7 +186,7 @@ impl Replies {
 /// What draws are made of, besides paths and what was learnt of them.
 pub(super) struct Odds<'a> {
     pub(super) ground: &'a Ground,
-    pub(super) settings: &'a AgentSettings,
+    pub(super) settings: &'a PathchangerSettings,
     pub(super) sources: &'a SourcesByPath,
 }
 
@@ -234,19 +234,19 @@ fn is_off(present: &Draw, wanted: &Draw) -> bool {
 fn shares(
     set: &DestinationPaths,
     learnt: Option<&Learnt>,
-    knobs: &AgentSettings,
+    settings: &PathchangerSettings,
     mark: MarkBits,
     sources: &SourcesByPath,
 ) -> Vec<Share> {
     let of = |id: u32| learnt?.paths.iter().find(|(known, _)| *known == id).map(|(_, learnt)| *learnt);
-    let entries = set.entries(knobs);
+    let entries = set.entries(settings);
     let paths: Vec<_> = entries.iter().map(|entry| (entry.path.weight, of(entry.path.id))).collect();
     let share = |(entry, weight): (&SlotPath, u32)| {
         let mark = u32::from(entry.slot) << mark.shift;
         let of = sources.get(&(set.destination, entry.path.id)).cloned().unwrap_or_default();
         Share { mark, weight, sources: of.takes, unnamed: of.takes_unnamed }
     };
-    entries.iter().zip(reply_weights(knobs.policy, &paths)).map(share).collect()
+    entries.iter().zip(reply_weights(settings.policy, &paths)).map(share).collect()
 }
 
 #[cfg(test)]
@@ -284,7 +284,7 @@ mod tests {
         let takes = vec!["2001:db8:a::/48".parse().unwrap()];
         let sources = PathSources { takes: takes.clone(), takes_unnamed: true, address: None };
         let sources = SourcesByPath::from([((set.destination, 1), sources)]);
-        let shares = shares(&set, Some(&learnt), &AgentSettings::default(), MARK, &sources);
+        let shares = shares(&set, Some(&learnt), &PathchangerSettings::default(), MARK, &sources);
         let share = |mark, sources, unnamed| Share { mark, weight: 512, sources, unnamed };
         assert_eq!(shares, [share(0x200, Vec::new(), false), share(0x300, takes, true)]);
     }

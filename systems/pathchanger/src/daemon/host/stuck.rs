@@ -18,7 +18,7 @@ use sidestep_linux::{
     sock_diag::{Ended, SockDiag, Unanswered},
 };
 use sidestep_net::{Span, Time};
-use sidestep_policy::{AgentSettings, OnDead, PolicyName};
+use sidestep_policy::{OnDead, PathchangerSettings, PolicyName};
 
 use super::{events::Recorder, paths_in_place::PathsInPlace};
 
@@ -56,7 +56,7 @@ pub(super) struct Scene<'a> {
     pub(super) paths: &'a PathsInPlace,
     pub(super) recorder: &'a Recorder,
     pub(super) mark: MarkBits,
-    pub(super) settings: &'a AgentSettings,
+    pub(super) settings: &'a PathchangerSettings,
     pub(super) dry_run: bool,
 }
 
@@ -289,12 +289,12 @@ impl Scene<'_> {
 }
 
 /// What `on_dead = "reset"` lacks in these settings or on this machine, in a sentence; `None` if nothing, or if it is not set.
-pub fn cannot_reset(knobs: &AgentSettings) -> Option<String> {
-    if knobs.on_dead == OnDead::Keep {
+pub fn cannot_reset(settings: &PathchangerSettings) -> Option<String> {
+    if settings.on_dead == OnDead::Keep {
         return None;
     }
-    if knobs.policy != PolicyName::DelayWeighted {
-        let policy = knobs.policy;
+    if settings.policy != PolicyName::DelayWeighted {
+        let policy = settings.policy;
         return Some(format!(
             "on_dead = \"reset\" ends no connection under the policy {policy}: only delay-weighted knows which paths are dead"
         ));
@@ -304,7 +304,7 @@ pub fn cannot_reset(knobs: &AgentSettings) -> Option<String> {
 }
 
 /// Says loudly what `on_dead = "reset"` lacks, if anything.
-pub(super) fn tell_what_resets_lack(settings: &AgentSettings) {
+pub(super) fn tell_what_resets_lack(settings: &PathchangerSettings) {
     if let Some(lacking) = cannot_reset(settings) {
         tracing::error!("{lacking}");
     }
@@ -379,14 +379,14 @@ mod tests {
 
     #[test]
     fn a_policy_that_knows_no_dead_paths_is_told_to_end_nothing() {
-        let knobs = |on_dead, policy| AgentSettings { on_dead, policy, ..AgentSettings::default() };
-        assert_eq!(cannot_reset(&knobs(OnDead::Keep, PolicyName::Random)), None);
+        let settings = |on_dead, policy| PathchangerSettings { on_dead, policy, ..PathchangerSettings::default() };
+        assert_eq!(cannot_reset(&settings(OnDead::Keep, PolicyName::Random)), None);
         assert_eq!(
-            cannot_reset(&knobs(OnDead::Reset, PolicyName::DelayWeighted)),
+            cannot_reset(&settings(OnDead::Reset, PolicyName::DelayWeighted)),
             None,
             "this kernel ends connections"
         );
-        let said = cannot_reset(&knobs(OnDead::Reset, PolicyName::Random)).unwrap();
+        let said = cannot_reset(&settings(OnDead::Reset, PolicyName::Random)).unwrap();
         assert!(said.contains("under the policy random: only delay-weighted knows"), "{said}");
     }
 

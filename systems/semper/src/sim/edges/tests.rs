@@ -16,13 +16,13 @@ struct Branch {
 type Taken = BTreeMap<u32, [BTreeSet<usize>; 2]>;
 
 impl Branch {
-    fn new(paths: u32, hops: u32, knobs: SemperSettings, stateful: bool) -> Branch {
+    fn new(paths: u32, hops: u32, settings: SemperSettings, stateful: bool) -> Branch {
         let topology =
             ParallelPaths { paths, hops, clients: 2, queue: QueueLimit::Packets(1_000), ..ParallelPaths::default() };
         let topology = topology.build().unwrap();
         let mut network = Network::new(&topology, 1, Span::ZERO);
-        let behaviour =
-            Edges::new(&topology, PathSettings { max_paths: 16, ..PathSettings::default() }).behaviour(knobs, stateful);
+        let behaviour = Edges::new(&topology, PathSettings { max_paths: 16, ..PathSettings::default() })
+            .behaviour(settings, stateful);
         for node in topology.node_ids() {
             if let Some(behaviour) = (behaviour.0)(&topology, node) {
                 network.set_behaviour(&topology, node, behaviour);
@@ -133,8 +133,8 @@ fn connections_that_find_no_room_in_the_table_take_the_path_of_their_hash() {
 fn an_aware_edge_leaves_a_dead_link_at_once_and_comes_back_and_a_blind_one_stays() {
     for stateful in [false, true] {
         for aware in [true, false] {
-            let knobs = SemperSettings { aware, ..SemperSettings::default() };
-            let mut branch = Branch::new(4, 1, knobs, stateful);
+            let settings = SemperSettings { aware, ..SemperSettings::default() };
+            let mut branch = Branch::new(4, 1, settings, stateful);
             for number in 0..8 {
                 branch.open(["c1", "c2"][number as usize % 2], None, hash_of(number));
             }
