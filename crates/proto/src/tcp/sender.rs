@@ -230,7 +230,7 @@ impl Sender {
 
     /// Handles the timeout that is due; before its time nothing happens.
     pub fn handle_timeout(&mut self, config: &Config, now: Time) -> Signals {
-        let due = self.poll_timeout().filter(|(at, _)| *at <= now);
+        let due = self.next_timeout().filter(|(at, _)| *at <= now);
         let Some((_, timeout)) = due else { return Signals::default() };
         self.deadline = Time::MAX;
         match timeout {
@@ -277,9 +277,15 @@ impl Sender {
         Signals { bits: Signals::TIMEOUT }
     }
 
+    /// When [`handle_timeout`](Self::handle_timeout) is due next; `None`: never.
+    #[inline(always)]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.next_timeout().map(|(due, _)| due)
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
     #[inline(always)]
-    pub fn poll_timeout(&self) -> Option<(Time, SenderTimeout)> {
+    pub fn next_timeout(&self) -> Option<(Time, SenderTimeout)> {
         if self.deadline == Time::MAX {
             return None;
         }
@@ -292,10 +298,10 @@ impl Sender {
 
     /// As [`poll_timeout`](Self::poll_timeout), if that is due before `limit`: cheaper where it is not.
     #[inline]
-    pub fn poll_timeout_before(&self, limit: Time) -> Option<(Time, SenderTimeout)> {
+    pub fn poll_timeout_before(&self, limit: Time) -> Option<Time> {
         match &self.linux {
             Some(linux) if self.state != State::SynSent && linux.earliest() >= limit => None,
-            _ => self.poll_timeout().filter(|(due, _)| *due < limit),
+            _ => self.poll_timeout().filter(|due| *due < limit),
         }
     }
 
