@@ -34,8 +34,8 @@ pub trait Behaviour: Debug + Send {
     /// The time of [`poll_timeout`](Self::poll_timeout) has come.
     fn handle_timeout(&mut self, _now: Time, _node: &mut Node<'_>) {}
 
-    /// When the node wants to be woken, and what for; `None`: never.
-    fn poll_timeout(&self) -> Option<(Time, &'static str)> {
+    /// When the node wants to be woken; `None`: never.
+    fn poll_timeout(&self) -> Option<Time> {
         None
     }
 

@@ -20,8 +20,8 @@ pub trait Endpoint: Debug + Send {
     /// The time of [`poll_timeout`](Self::poll_timeout) has come for a half.
     fn handle_timeout(&mut self, now: Time, half: Half, out: &mut Outbox) -> Progress;
 
-    /// When a half wants to be woken, and what for; `None`: never.
-    fn poll_timeout(&self, half: Half) -> Option<(Time, &'static str)>;
+    /// When a half wants to be woken; `None`: never.
+    fn poll_timeout(&self, half: Half) -> Option<Time>;
 
     /// Ends the flow: nothing of it is sent any more.
     fn close(&mut self);

@@ -217,7 +217,7 @@ impl<S: Steering> World<S> {
         let Some(multipath) = self.connections.get_mut(connection).filter(|of| of.first == flow && !of.done) else {
             return;
         };
-        if multipath.connection.poll_timeout().is_some_and(|(due, _)| due <= self.now) {
+        if multipath.connection.poll_timeout().is_some_and(|due| due <= self.now) {
             let range = multipath.slots();
             multipath.connection.handle_timeout(self.now, &self.senders[range]);
             self.confirm_joins(connection);

@@ -280,7 +280,7 @@ impl Network {
     fn rearm(&mut self, node: NodeId) {
         let Some(nodes) = &mut self.nodes else { return };
         let behaviour = nodes.behaviours.get(node.index()).and_then(Option::as_ref);
-        let due = behaviour.and_then(|behaviour| behaviour.poll_timeout()).map_or(u64::MAX, |(due, _)| due.as_nanos());
+        let due = behaviour.and_then(|behaviour| behaviour.poll_timeout()).map_or(u64::MAX, Time::as_nanos);
         let Some(wakes) = nodes.wakes.get_mut(node.index()).filter(|wakes| **wakes != due) else { return };
         *wakes = due;
         if due != u64::MAX {

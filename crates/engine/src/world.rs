@@ -101,8 +101,8 @@ impl Default for Timers {
 impl Timers {
     /// Wakes one end of a flow when its `timeout` is due, unless it is `armed` to wake before: it then asks again.
     #[inline(always)]
-    pub(super) fn arm<T>(&mut self, armed: &mut Time, timeout: Option<(Time, T)>, flow: u32, half: Half) {
-        let deadline = timeout.map_or(Time::MAX, |(due, _)| due);
+    pub(super) fn arm(&mut self, armed: &mut Time, timeout: Option<Time>, flow: u32, half: Half) {
+        let deadline = timeout.unwrap_or(Time::MAX);
         if deadline < *armed {
             *armed = deadline;
             self.heap.push(entry(deadline, end_of(flow, half)));

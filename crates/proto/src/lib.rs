@@ -6,7 +6,8 @@
 //!
 //! - `handle_…` takes an input: a packet that has arrived, or a timeout that is due.
 //! - `poll_transmit` returns the next packet that may leave now.
-//! - `poll_timeout` returns when `handle_timeout` is due next, and what for; `None`: never.
+//! - `poll_timeout` returns when `handle_timeout` is due next; `None`: never. `next_timeout`, where there is one, also returns
+//!   what for.
 //! - The others read the state, give the connection data to send, or change the settings.
 //!
 //! ```

@@ -70,9 +70,9 @@ impl Rounds {
         Rounds { config, paths, open: VecDeque::new(), next: 0, due: now, silent: 0 }
     }
 
-    /// When something is due.
-    pub fn poll_timeout(&self) -> Time {
-        self.open.front().map_or(self.due, |oldest| oldest.until.min(self.due))
+    /// When something is due next: always at some time, as rounds never end.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        Some(self.open.front().map_or(self.due, |oldest| oldest.until.min(self.due)))
     }
 
     /// The number of a round that begins now, if one is due: each path is to be probed.

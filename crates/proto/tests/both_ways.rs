@@ -99,7 +99,7 @@ impl Exchange {
         let end = Time::ZERO + Span::from_secs(seconds);
         loop {
             let arrives = self.wire.keys().next().copied();
-            let timer = (0..2).filter_map(|of| Some((self.sides[of].socket.poll_timeout()?.0, of))).min();
+            let timer = (0..2).filter_map(|of| Some((self.sides[of].socket.poll_timeout()?, of))).min();
             let next = [arrives.map(|(at, _)| at), timer.map(|(at, _)| at)].into_iter().flatten().min();
             let Some(next) = next.filter(|at| *at <= end) else { return self };
             self.now = self.now.max(next);

@@ -203,7 +203,7 @@ impl Router {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due; `None`: never.
+    /// When [`handle_timeout`](Self::handle_timeout) is due next; `None`: never.
     pub fn poll_timeout(&self) -> Option<Time> {
         (self.next != Time::MAX).then_some(self.next)
     }

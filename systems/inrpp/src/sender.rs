@@ -240,9 +240,14 @@ impl Sender {
         signals
     }
 
+    /// When [`handle_timeout`](Self::handle_timeout) is due next; `None`: never.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.next_timeout().map(|(due, _)| due)
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never. After
     /// [`SenderTimeout::Pacing`] there is a segment to [transmit](Self::poll_transmit).
-    pub fn poll_timeout(&self) -> Option<(Time, SenderTimeout)> {
+    pub fn next_timeout(&self) -> Option<(Time, SenderTimeout)> {
         let lost = match self.phase {
             Phase::Connecting => SenderTimeout::Syn,
             _ => SenderTimeout::Retransmission,

@@ -35,8 +35,8 @@ impl Receiver {
         Some(Packet { rate: self.rate, ..ack })
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
-    pub fn poll_timeout(&self) -> Option<(Time, tcp::ReceiverTimeout)> {
+    /// When [`handle_timeout`](Self::handle_timeout) is due next; `None`: never.
+    pub fn poll_timeout(&self) -> Option<Time> {
         self.tcp.poll_timeout()
     }
 }

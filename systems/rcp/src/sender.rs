@@ -88,9 +88,14 @@ impl Sender {
         self.tcp.handle_timeout(config, now)
     }
 
+    /// When [`handle_timeout`](Self::handle_timeout) is due next; `None`: never.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.next_timeout().map(|(due, _)| due)
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
-    pub fn poll_timeout(&self) -> Option<(Time, SenderTimeout)> {
-        let tcp = self.tcp.poll_timeout().map(|(due, timeout)| (due, SenderTimeout::Tcp(timeout)));
+    pub fn next_timeout(&self) -> Option<(Time, SenderTimeout)> {
+        let tcp = self.tcp.next_timeout().map(|(due, timeout)| (due, SenderTimeout::Tcp(timeout)));
         let pacing = self.wakes.map(|due| (due, SenderTimeout::Pacing));
         tcp.into_iter().chain(pacing).min_by_key(|(due, _)| *due)
     }
@@ -129,7 +134,7 @@ mod tests {
         sender.open();
         assert_eq!(sender.poll_timeout(), None, "the SYN has not left");
         assert!(sender.poll_transmit(&config, Time::ZERO).is_some());
-        let reason = |sender: &Sender| sender.poll_timeout().map(|(_, timeout)| timeout);
+        let reason = |sender: &Sender| sender.next_timeout().map(|(_, timeout)| timeout);
         assert_eq!(reason(&sender), Some(SenderTimeout::Tcp(tcp::SenderTimeout::Syn)));
         // At 12 Mbit/s a packet takes a millisecond, much less than any retransmission timeout.
         let now = Time::ZERO + Span::from_millis(10);
@@ -137,7 +142,7 @@ mod tests {
         sender.handle_ack(&config, now, &syn_ack);
         assert!(sender.poll_transmit(&config, now).is_some());
         assert_eq!(sender.poll_transmit(&config, now), None);
-        assert_eq!(sender.poll_timeout(), Some((now + Span::from_millis(1), SenderTimeout::Pacing)));
+        assert_eq!(sender.next_timeout(), Some((now + Span::from_millis(1), SenderTimeout::Pacing)));
         assert!(sender.poll_transmit(&config, now + Span::from_millis(1)).is_some());
         assert_eq!(reason(&sender), Some(SenderTimeout::Tcp(tcp::SenderTimeout::Retransmission)));
     }

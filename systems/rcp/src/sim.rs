@@ -124,10 +124,10 @@ impl Endpoint for Ends {
         }
     }
 
-    fn poll_timeout(&self, half: Half) -> Option<(Time, &'static str)> {
+    fn poll_timeout(&self, half: Half) -> Option<Time> {
         match half {
-            Half::Sender => self.sender.poll_timeout().map(|(due, timeout)| (due, timeout.as_str())),
-            Half::Receiver => self.receiver.poll_timeout().map(|(due, timeout)| (due, timeout.as_str())),
+            Half::Sender => self.sender.poll_timeout(),
+            Half::Receiver => self.receiver.poll_timeout(),
         }
     }
 

@@ -122,8 +122,13 @@ impl Controller {
         self.active
     }
 
+    /// When [`handle_timeout`](Self::handle_timeout) is due next; `None`: never.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.next_timeout().map(|(due, _)| due)
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
-    pub fn poll_timeout(&self) -> Option<(Time, Timeout)> {
+    pub fn next_timeout(&self) -> Option<(Time, Timeout)> {
         let decision = self.pending.front().map(|pending| pending.due);
         match decision {
             Some(due) if due <= self.next_probe => Some((due, Timeout::Decision)),
@@ -134,7 +139,7 @@ impl Controller {
 
     /// Handles the timeout that is due; before its time nothing happens. `random` shortens the next period.
     pub fn handle_timeout(&mut self, now: Time, random: u32) {
-        let Some((_, timeout)) = self.poll_timeout().filter(|(due, _)| *due <= now) else { return };
+        let Some((_, timeout)) = self.next_timeout().filter(|(due, _)| *due <= now) else { return };
         match timeout {
             Timeout::Decision => {
                 if let Some(pending) = self.pending.pop_front() {

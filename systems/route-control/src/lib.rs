@@ -8,7 +8,7 @@
 //! - `handle_…` takes an input: an answered probe, what the aggregate did, carrier, an impairment, or a timeout that is due.
 //! - `poll_transmit` returns the next probe to send, `poll_timeout` when to call `handle_timeout`, and `poll_decision` what
 //!   was decided, with the reason.
-//! - Before each decision, that is when `poll_timeout` says [`Timeout::Decision`], the driver passes in a [`Sample`] of the
+//! - Before each decision, that is when [`Controller::next_timeout`] is for [`Timeout::Decision`], the driver passes in a [`Sample`] of the
 //!   aggregate, or the [`Passage`] of each egress where these can be told apart. Without that the controller goes by probes
 //!   alone.
 //!
@@ -25,7 +25,7 @@
 //! let settings = RouteControlSettings { guards: false, ..RouteControlSettings::default() };
 //! let mut controller = Controller::new(&settings, &[Rate::ZERO, Rate::ZERO], Time::ZERO)?;
 //! // Nobody answers the probes of the primary; the backup's are answered at once.
-//! while let Some((now, _)) = controller.poll_timeout().filter(|(due, _)| due.as_secs_f64() < 2.0) {
+//! while let Some(now) = controller.poll_timeout().filter(|due| due.as_secs_f64() < 2.0) {
 //!     controller.handle_timeout(now, 0);
 //!     while let Some(probe) = controller.poll_transmit(now) {
 //!         if probe.egress == 1 {

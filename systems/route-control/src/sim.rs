@@ -354,7 +354,7 @@ impl Site {
 impl PeerEdge {
     /// Does what is due, and sends probes.
     fn serve(&mut self, now: Time, index: usize, site: NodeId, random: u32, node: &mut Node<'_>) {
-        while let Some((_, timeout)) = self.controller.poll_timeout().filter(|(due, _)| *due <= now) {
+        while let Some((_, timeout)) = self.controller.next_timeout().filter(|(due, _)| *due <= now) {
             if timeout == Timeout::Decision {
                 let acked = Bytes::new(std::mem::take(&mut self.acked));
                 let connections = std::mem::take(&mut self.connections);
@@ -481,9 +481,8 @@ impl Behaviour for Site {
         }
     }
 
-    fn poll_timeout(&self) -> Option<(Time, &'static str)> {
-        let due = self.towards.iter().filter_map(|toward| toward.controller.poll_timeout());
-        due.min_by_key(|(at, _)| *at).map(|(at, timeout)| (at, timeout.as_str()))
+    fn poll_timeout(&self) -> Option<Time> {
+        self.towards.iter().filter_map(|toward| toward.controller.poll_timeout()).min()
     }
 }
 

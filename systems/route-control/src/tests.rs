@@ -89,7 +89,7 @@ impl Bench {
     ) {
         let end = at(end);
         loop {
-            let due = self.controller.poll_timeout().filter(|(due, _)| *due <= end);
+            let due = self.controller.next_timeout().filter(|(due, _)| *due <= end);
             let answer = self.answers.front().map(|(due, ..)| *due).filter(|due| *due <= end);
             match (due, answer) {
                 (Some((now, timeout)), answer) if answer.is_none_or(|answer| now < answer) => {
@@ -158,7 +158,7 @@ fn while_bad(from: f64, to: f64, bad: Path) -> impl Fn(f64, usize) -> Path {
 fn each_period_ends_in_a_measurement_and_a_decision() {
     let mut bench = Bench::two(&paper());
     let mut probes = Vec::new();
-    while let Some((now, _)) = bench.controller.poll_timeout().filter(|(due, _)| *due < at(1.9)) {
+    while let Some((now, _)) = bench.controller.next_timeout().filter(|(due, _)| *due < at(1.9)) {
         bench.controller.handle_timeout(now, 0);
         while let Some(probe) = bench.controller.poll_transmit(now) {
             probes.push((now, probe));
@@ -194,7 +194,7 @@ fn nothing_is_measured_or_moved_without_control() {
         Time::ZERO,
     )
     .unwrap();
-    assert_eq!(controller.poll_timeout(), None);
+    assert_eq!(controller.next_timeout(), None);
     controller.handle_impairment(at(1.0), 0, true);
     controller.handle_carrier(at(1.0), 0, false);
     assert_eq!((controller.active(), controller.poll_decision()), (0, None));
@@ -317,7 +317,7 @@ fn acknowledgements_that_advance_veto_an_alarm_of_the_probes() {
     let dead = |advances: bool, settings: &RouteControlSettings| {
         let mut bench = Bench::two(settings);
         bench.run(5.0, |_, _| FINE);
-        while let Some((now, timeout)) = bench.controller.poll_timeout().filter(|(due, _)| *due < at(8.0)) {
+        while let Some((now, timeout)) = bench.controller.next_timeout().filter(|(due, _)| *due < at(8.0)) {
             let last_advance = if advances { now } else { at(5.0) };
             let sample = Sample { acked: Bytes::new(1_000_000), connections: 4, last_advance };
             if timeout == Timeout::Decision {

@@ -82,8 +82,8 @@ impl Behaviour for Holds {
         }
     }
 
-    fn poll_timeout(&self) -> Option<(Time, &'static str)> {
-        self.record.lock().unwrap().held.first().map(|(due, _)| (*due, "held"))
+    fn poll_timeout(&self) -> Option<Time> {
+        self.record.lock().unwrap().held.first().map(|(due, _)| *due)
     }
 }
 
@@ -105,8 +105,8 @@ impl Behaviour for Probes {
         node.send(Node::control(NO_FLOW, 64), self.route);
     }
 
-    fn poll_timeout(&self) -> Option<(Time, &'static str)> {
-        Some((self.next, "probe"))
+    fn poll_timeout(&self) -> Option<Time> {
+        Some(self.next)
     }
 }
 

@@ -147,9 +147,15 @@ impl Connection {
         }
     }
 
+    /// When [`handle_timeout`](Self::handle_timeout) is due next; `None`: never.
+    #[inline]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.next_timeout().map(|(due, _)| due)
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
     #[inline]
-    pub fn poll_timeout(&self) -> Option<(Time, ConnectionTimeout)> {
+    pub fn next_timeout(&self) -> Option<(Time, ConnectionTimeout)> {
         let ready = Some((self.ready, ConnectionTimeout::Ready)).filter(|(at, _)| *at != Time::MAX);
         let join = self.opening.poll_timeout().map(|at| (at, ConnectionTimeout::Join));
         let again = self.mainline.as_ref().map(|of| (of.deadline, ConnectionTimeout::Retransmission));

@@ -85,7 +85,7 @@ impl Mainline {
     /// Starts the timer anew: it fires at the last timeout of a subflow that was heard of (`mptcp_set_timeout`).
     pub(super) fn restart(&mut self, now: Time, subflows: &[Sender]) {
         let pending = subflows.iter().zip(&self.subflows).filter(|(_, own)| own.silent == 0);
-        let due = pending.filter_map(|(sender, _)| match sender.poll_timeout()? {
+        let due = pending.filter_map(|(sender, _)| match sender.next_timeout()? {
             (_, SenderTimeout::Syn) => None,
             (at, _) => (at > now).then_some(at),
         });

@@ -128,7 +128,7 @@ impl Rig {
     }
 
     fn time_out(&mut self, subflow: usize) {
-        if let Some((due, _)) = self.senders[subflow].poll_timeout() {
+        if let Some((due, _)) = self.senders[subflow].next_timeout() {
             self.now = self.now.max(due);
             let signals = self.senders[subflow].handle_timeout(&self.tcp, self.now);
             self.connection.handle_signals(&self.config, &mut self.senders, subflow, signals);

@@ -221,22 +221,28 @@ impl Receiver {
             self.acks = Some(acks);
             return ack;
         }
-        let (due, _) = self.poll_timeout()?;
+        let due = self.poll_timeout()?;
         (now >= due && self.pending > 0).then(|| self.ack(config))
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due next; `None`: never.
+    #[inline(always)]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.next_timeout().map(|(due, _)| due)
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
     #[inline]
-    pub fn poll_timeout(&self) -> Option<(Time, ReceiverTimeout)> {
+    pub fn next_timeout(&self) -> Option<(Time, ReceiverTimeout)> {
         self.poll_of(self.acks.as_deref())
     }
 
     /// As [`poll_timeout`](Self::poll_timeout), if that is due before `limit`: cheaper where it is not.
     #[inline]
-    pub fn poll_timeout_before(&self, limit: Time) -> Option<(Time, ReceiverTimeout)> {
+    pub fn poll_timeout_before(&self, limit: Time) -> Option<Time> {
         match &self.acks {
             Some(acks) if self.deadline >= limit && acks.compressed_at() >= limit => None,
-            _ => self.poll_timeout().filter(|(due, _)| *due < limit),
+            _ => self.poll_timeout().filter(|due| *due < limit),
         }
     }
 

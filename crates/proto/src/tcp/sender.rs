@@ -84,7 +84,7 @@ impl Sender {
 
     /// Handles the timeout that is due; before its time nothing happens.
     pub fn handle_timeout(&mut self, config: &Config, now: Time) -> Signals {
-        let due = self.poll_timeout().filter(|(at, _)| *at <= now);
+        let due = self.next_timeout().filter(|(at, _)| *at <= now);
         let Some((_, timeout)) = due else { return Signals::default() };
         match &mut self.machine {
             Machine::Rfc(rfc) => rfc.disarm(),
@@ -97,24 +97,30 @@ impl Sender {
         }
     }
 
+    /// When [`handle_timeout`](Self::handle_timeout) is due next; `None`: never.
+    #[inline(always)]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.next_timeout().map(|(due, _)| due)
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
     #[inline(always)]
-    pub fn poll_timeout(&self) -> Option<(Time, SenderTimeout)> {
+    pub fn next_timeout(&self) -> Option<(Time, SenderTimeout)> {
         match &self.machine {
             Machine::Rfc(rfc) => {
                 let is_syn = self.transfer.stage == Stage::SynSent;
                 let timer = if is_syn { SenderTimeout::Syn } else { SenderTimeout::Retransmission };
                 (rfc.due() != Time::MAX).then(|| (rfc.due(), timer))
             }
-            Machine::Linux(linux) => linux.poll_timeout(),
+            Machine::Linux(linux) => linux.next_timeout(),
         }
     }
 
     /// As [`poll_timeout`](Self::poll_timeout), if that is due before `limit`: cheaper where it is not.
     #[inline]
-    pub fn poll_timeout_before(&self, limit: Time) -> Option<(Time, SenderTimeout)> {
+    pub fn poll_timeout_before(&self, limit: Time) -> Option<Time> {
         match &self.machine {
-            Machine::Rfc(_) => self.poll_timeout().filter(|(due, _)| *due < limit),
+            Machine::Rfc(_) => self.poll_timeout().filter(|due| *due < limit),
             Machine::Linux(linux) => linux.poll_timeout_before(limit),
         }
     }

@@ -134,19 +134,14 @@ impl Socket {
         self.sender.handle_ack(config, now, &ack).signals
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
-    pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
-        let sender = self.sender.poll_timeout().map(|(due, what)| (due, what.as_str()));
-        let receiver = self.receiver.poll_timeout().map(|(due, what)| (due, what.as_str()));
-        match (sender, receiver) {
-            (Some(one), Some(other)) => Some(if other.0 < one.0 { other } else { one }),
-            (one, other) => one.or(other),
-        }
+    /// When [`handle_timeout`](Self::handle_timeout) is due next; `None`: never.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.sender.poll_timeout().into_iter().chain(self.receiver.poll_timeout()).min()
     }
 
     /// Handles the timeouts that are due; calls `reply` with an ACK that was delayed, or a SYN-ACK that goes again.
     pub fn handle_timeout(&mut self, config: &Config, now: Time, reply: &mut impl FnMut(Packet)) -> SocketEvents {
-        if self.receiver.poll_timeout().is_some_and(|(due, _)| due <= now)
+        if self.receiver.poll_timeout().is_some_and(|due| due <= now)
             && let Some(ack) = self.receiver.handle_timeout(config, now)
         {
             if ack.kind == Kind::SynAck {

@@ -262,8 +262,8 @@ impl Behaviour for RouterNode {
         }
     }
 
-    fn poll_timeout(&self) -> Option<(Time, &'static str)> {
-        self.router.poll_timeout().map(|due| (due, "router"))
+    fn poll_timeout(&self) -> Option<Time> {
+        self.router.poll_timeout()
     }
 
     fn stored(&self) -> Vec<Stored> {

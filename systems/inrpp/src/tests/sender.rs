@@ -42,7 +42,7 @@ impl Host {
     fn wait(&mut self, span: Span) -> Vec<(Kind, u32)> {
         let end = self.now + span;
         let mut sent = self.sends();
-        while let Some((due, _)) = self.sender.poll_timeout().filter(|(due, _)| *due <= end) {
+        while let Some((due, _)) = self.sender.next_timeout().filter(|(due, _)| *due <= end) {
             self.now = self.now.max(due);
             self.sender.handle_timeout(&self.config, self.now);
             sent.extend(self.sends());

@@ -104,7 +104,7 @@ impl Side {
 
     /// When the controller wants to be woken.
     pub(super) fn due(&self) -> Option<Time> {
-        let (due, timeout) = self.controller.poll_timeout().filter(|_| self.follows.is_none())?;
+        let (due, timeout) = self.controller.next_timeout().filter(|_| self.follows.is_none())?;
         Some(if timeout == Timeout::Probe { due + self.jitter } else { due })
     }
 }
@@ -145,7 +145,7 @@ impl RouteControl {
         while self.side(family).and_then(Side::due).is_some_and(|due| due <= now) {
             let (random, later) = (self.probers.draw(), self.probers.draw());
             let Some(side) = self.side(family) else { return Ok(()) };
-            if side.controller.poll_timeout().is_some_and(|(_, timeout)| timeout == Timeout::Decision) {
+            if side.controller.next_timeout().is_some_and(|(_, timeout)| timeout == Timeout::Decision) {
                 self.tell_passages(family, now)?;
             }
             let Some(side) = self.side_mut(family) else { return Ok(()) };

@@ -268,7 +268,7 @@ fn a_primary_that_loses_at_random_and_dies_for_a_while_has_to_prove_that_it_lost
 /// Two egresses of which the first carries the aggregate; its probes are lost as `path` says, and `passage` is what passes it.
 fn with_passage(path: impl Fn(f64) -> f64, passage: Passage, settings: &RouteControlSettings) -> Bench {
     let mut bench = Bench::two(settings);
-    while let Some((now, timeout)) = bench.controller.poll_timeout().filter(|(due, _)| *due < at(15.0)) {
+    while let Some((now, timeout)) = bench.controller.next_timeout().filter(|(due, _)| *due < at(15.0)) {
         if timeout == Timeout::Decision {
             let last_advance = if passage.acked > Bytes::new(0) { now } else { Time::ZERO };
             bench.controller.handle_passages(now, &[Passage { last_advance, ..passage }, Passage::default()]);

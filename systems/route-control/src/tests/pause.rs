@@ -20,7 +20,7 @@ fn drive(
             bench.controller.handle_answer(due, probe, Some(delay));
         }
         let before = bench.sent;
-        while let Some((_, timeout)) = bench.controller.poll_timeout().filter(|(due, _)| *due <= now) {
+        while let Some((_, timeout)) = bench.controller.next_timeout().filter(|(due, _)| *due <= now) {
             bench.take_timeout(now, timeout, &path, &|_, _| None);
         }
         sent.push((now.as_secs_f64(), bench.sent - before));
@@ -78,7 +78,7 @@ fn probes_that_could_not_be_sent_are_no_losses_and_an_egress_of_which_most_were_
         let mut bench = live();
         bench.run(5.3, |_, _| FINE);
         let period = loop {
-            let (now, _) = bench.controller.poll_timeout().unwrap();
+            let (now, _) = bench.controller.next_timeout().unwrap();
             bench.controller.handle_timeout(now, 0);
             let probes: Vec<_> = std::iter::from_fn(|| bench.controller.poll_transmit(now)).collect();
             for probe in &probes {
@@ -93,7 +93,7 @@ fn probes_that_could_not_be_sent_are_no_losses_and_an_egress_of_which_most_were_
             }
         };
         let decided = loop {
-            let (now, timeout) = bench.controller.poll_timeout().unwrap();
+            let (now, timeout) = bench.controller.next_timeout().unwrap();
             bench.controller.handle_timeout(now, 0);
             if timeout == Timeout::Decision {
                 break bench.controller.report(0).unwrap();
@@ -110,7 +110,7 @@ fn an_egress_that_cannot_be_probed_is_unknown_and_is_not_left_for_that() {
     bench.run(5.3, |_, _| FINE);
     bench.controller.forget_health(0);
     let end = at(20.0);
-    while let Some((now, _)) = bench.controller.poll_timeout().filter(|(due, _)| *due < end) {
+    while let Some((now, _)) = bench.controller.next_timeout().filter(|(due, _)| *due < end) {
         bench.controller.handle_timeout(now, 0);
         while let Some(probe) = bench.controller.poll_transmit(now) {
             match probe.egress {

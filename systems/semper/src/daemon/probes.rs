@@ -175,7 +175,7 @@ impl Probes {
 
     /// Waits until something is due or may have come.
     pub(super) async fn due(&self) -> Result<(), LinuxError> {
-        let next = self.watched.values().map(|watched| watched.rounds.poll_timeout()).min();
+        let next = self.watched.values().filter_map(|watched| watched.rounds.poll_timeout()).min();
         let asked = async {
             if self.reflectors.is_empty() {
                 return std::future::pending().await;

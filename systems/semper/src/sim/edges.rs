@@ -332,8 +332,8 @@ impl Behaviour for Edge {
         self.table.iter_mut().for_each(|table| table.handle_timeout(now));
     }
 
-    fn poll_timeout(&self) -> Option<(Time, &'static str)> {
-        Some((self.table.as_ref()?.poll_timeout()?, "table of subflows"))
+    fn poll_timeout(&self) -> Option<Time> {
+        self.table.as_ref()?.poll_timeout()
     }
 }
 

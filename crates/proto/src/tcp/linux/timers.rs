@@ -17,20 +17,20 @@ const LINEAR_SYNS: u8 = 4;
 impl Linux {
     /// When the timer fires, and what it is for; `None`: it does not run.
     #[inline]
-    pub(in crate::tcp) fn poll_timeout(&self) -> Option<(Time, SenderTimeout)> {
+    pub(in crate::tcp) fn next_timeout(&self) -> Option<(Time, SenderTimeout)> {
         let (now, after) = self.armed;
         self.is_armed().then(|| (self.wheel.fires_at(now, after), self.timer))
     }
 
-    /// As [`poll_timeout`](Self::poll_timeout), if that is before `limit`: cheaper where it is not.
+    /// When the next is due, if that is before `limit`: cheaper where it is not.
     #[inline]
-    pub(in crate::tcp) fn poll_timeout_before(&self, limit: Time) -> Option<(Time, SenderTimeout)> {
+    pub(in crate::tcp) fn poll_timeout_before(&self, limit: Time) -> Option<Time> {
         let (now, after) = self.armed;
         // The clock's ticks come later.
         if !self.is_armed() || now + Span::from_nanos(after) >= limit {
             return None;
         }
-        self.poll_timeout().filter(|(due, _)| *due < limit)
+        self.next_timeout().map(|(due, _)| due).filter(|due| *due < limit)
     }
 
     #[inline]

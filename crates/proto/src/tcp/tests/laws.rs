@@ -56,8 +56,8 @@ fn throughput(config: Config, losses: Losses, loss: f64, seconds: u64, seed: u64
             }
         }
         let arrival = |pipe: &std::collections::VecDeque<(Time, Packet)>| pipe.front().map_or(Time::MAX, |one| one.0);
-        let sender_due = sender.poll_timeout().map_or(Time::MAX, |(due, _)| due);
-        let receiver_due = receiver.poll_timeout().map_or(Time::MAX, |(due, _)| due);
+        let sender_due = sender.next_timeout().map_or(Time::MAX, |(due, _)| due);
+        let receiver_due = receiver.next_timeout().map_or(Time::MAX, |(due, _)| due);
         let timers = sender_due.min(receiver_due);
         now = arrival(&there).min(arrival(&back)).min(timers).max(now);
         if arrival(&there) <= now {

@@ -312,7 +312,7 @@ fn a_syn_goes_again_at_a_tick_as_all_timers_do() {
     for _ in 0..3 {
         sender.poll_transmit(&config, now).unwrap();
         sent.push(now.as_nanos() / 1_000_000);
-        now = sender.poll_timeout().unwrap().0;
+        now = sender.next_timeout().unwrap().0;
         sender.handle_timeout(&config, now);
     }
     // After 250 ticks, in steps of eight, by a clock that showed 3 ms. Linux 6.18 was seen to take 1,024 ms from the second on.
@@ -324,7 +324,7 @@ fn a_syn_ack_goes_again_after_one_second_and_ever_longer_until_data_comes() {
     let (config, mut receiver) = (linux(), Receiver::new(&linux()));
     receiver.handle_syn(&config, Time::ZERO, &syn(0)).unwrap();
     let mut sent = Vec::new();
-    while let Some((due, timeout)) = receiver.poll_timeout() {
+    while let Some((due, timeout)) = receiver.next_timeout() {
         assert_eq!(timeout, ReceiverTimeout::SynAck);
         let again = receiver.handle_timeout(&config, due);
         sent.push((due.as_nanos() / 1_000_000_000, again.map(|packet| packet.kind)));
@@ -336,6 +336,6 @@ fn a_syn_ack_goes_again_after_one_second_and_ever_longer_until_data_comes() {
     assert!(receiver.handle_syn(&config, Time::ZERO + Span::from_secs(64), &syn(63_000)).is_some());
     let data = Packet { sent: Time::ZERO + Span::from_secs(65), ..Packet::default() };
     receiver.handle_data(&config, Time::ZERO + Span::from_secs(65), &data, &mut |_| {});
-    assert_eq!(receiver.poll_timeout(), None);
+    assert_eq!(receiver.next_timeout(), None);
     assert!(receiver.handle_syn(&config, Time::ZERO + Span::from_secs(66), &syn(65_000)).is_none());
 }

@@ -153,7 +153,7 @@ impl Replay {
     /// What a timer sends in a time in which the kernel sends nothing.
     fn be_silent_until(&mut self, at: Span) -> Option<String> {
         let at = self.start + at;
-        while let Some((due, timer)) = self.receiver.poll_timeout()
+        while let Some((due, timer)) = self.receiver.next_timeout()
             && due + lateness(timer) < at
         {
             if let Some(ack) = self.receiver.handle_timeout(&self.config, due) {
@@ -170,7 +170,7 @@ impl Replay {
             return Some(self.ready.remove(0));
         }
         let at = self.start + at;
-        let (due, timer) = self.receiver.poll_timeout()?;
+        let (due, timer) = self.receiver.next_timeout()?;
         let early = if timer == ReceiverTimeout::DelayedAck { TICK } else { LATE };
         if due > at + early || at > due + lateness(timer) {
             return Some(format!("by a timer at {:.2} ms", due.since(self.start).as_secs_f64() * 1e3));

@@ -230,7 +230,7 @@ impl Replay {
     fn wait_for_timer(&mut self, at: Span) -> Result<String, String> {
         let at = self.start + at;
         loop {
-            let (due, timer) = self.sender.poll_timeout().ok_or("nothing, ever")?;
+            let (due, timer) = self.sender.next_timeout().ok_or("nothing, ever")?;
             let late = self.lateness(due, timer);
             if due > at + LATE {
                 return Err(format!("nothing before {:.1} ms", (due.since(self.start)).as_secs_f64() * 1e3));
@@ -260,7 +260,7 @@ impl Replay {
     /// Lets time pass in which the kernel sends nothing; returns what ours sends.
     fn be_silent_until(&mut self, at: Span) -> Result<String, String> {
         let at = self.start + at;
-        while let Some((due, timer)) = self.sender.poll_timeout().filter(|(due, _)| *due <= at) {
+        while let Some((due, timer)) = self.sender.next_timeout().filter(|(due, _)| *due <= at) {
             let late = self.lateness(due, timer);
             if due + late >= at {
                 // It may come later in the kernel.

@@ -262,8 +262,8 @@ impl Script {
 
     /// The earliest timeout, and whose it is.
     fn next_timeout(&self) -> Option<(Time, Timeout)> {
-        let receiver = self.receiver.poll_timeout().map(|(due, timeout)| (due, Timeout::Receiver(timeout)));
-        let sender = self.sender.poll_timeout().map(|(due, timeout)| (due, Timeout::Sender(timeout)));
+        let receiver = self.receiver.next_timeout().map(|(due, timeout)| (due, Timeout::Receiver(timeout)));
+        let sender = self.sender.next_timeout().map(|(due, timeout)| (due, Timeout::Sender(timeout)));
         receiver.into_iter().chain(sender).min_by_key(|(due, _)| *due)
     }
 

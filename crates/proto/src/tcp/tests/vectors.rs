@@ -64,7 +64,7 @@ impl Vector {
     fn wait(&mut self, micros: u64) -> Vec<String> {
         let end = self.now + Span::from_micros(micros);
         let mut sent = Vec::new();
-        while let Some((due, _)) = self.sender.poll_timeout().filter(|(due, _)| *due <= end) {
+        while let Some((due, _)) = self.sender.next_timeout().filter(|(due, _)| *due <= end) {
             self.now = due;
             self.sender.handle_timeout(&self.config, due);
             sent.extend(self.sent());
@@ -497,7 +497,7 @@ fn dsack_mult() {
         let mut acks = Vec::new();
         receiver.handle_data(&config, Time::from_nanos(1), &packet, &mut |ack| acks.push(ack));
         // Some wait for a millisecond at most, so that several go as one.
-        let due = receiver.poll_timeout().map_or(Time::ZERO, |(due, _)| due);
+        let due = receiver.next_timeout().map_or(Time::ZERO, |(due, _)| due);
         let ack = acks.pop().or_else(|| receiver.handle_timeout(&config, due)).unwrap();
         let blocks: Vec<_> = ack.sack.into_iter().filter(|block| *block != (0, 0)).collect();
         (ack.seq, blocks)
