@@ -124,7 +124,7 @@ impl Reporter {
     pub async fn report(&mut self, report: UsageReport) -> Result<(), ClientError> {
         let sent = self.client.report(Request::new(report.into())).await;
         sent.map(drop)
-            .map_err(|status| ClientError::Controller { endpoint: self.endpoint.clone(), reason: said(&status) })
+            .map_err(|status| ClientError::Controller { endpoint: self.endpoint.clone(), reason: message_of(&status) })
     }
 }
 
@@ -174,14 +174,14 @@ where
     W: Send + 'static,
     T: TryFrom<W, Error: ToString>,
 {
-    let stream = opened.map_err(|status| said(&status))?.into_inner();
+    let stream = opened.map_err(|status| message_of(&status))?.into_inner();
     Ok(stream
-        .map(|message| T::try_from(message.map_err(|status| said(&status))?).map_err(|error| error.to_string()))
+        .map(|message| T::try_from(message.map_err(|status| message_of(&status))?).map_err(|error| error.to_string()))
         .boxed())
 }
 
 /// A status in words, without the frame that its `Display` puts around them.
-fn said(status: &Status) -> String {
+fn message_of(status: &Status) -> String {
     match std::error::Error::source(status) {
         Some(cause) => chain(cause),
         None if status.message().is_empty() => status.code().to_string(),

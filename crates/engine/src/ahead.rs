@@ -6,7 +6,7 @@
 
 use std::{fs, sync::LazyLock};
 
-use super::network::{ARC_BITS, ARC_MASK, Carried, Network};
+use super::network::{ARC_BITS, ARC_MASK, Network, PackedPacket};
 
 /// As many arcs as the second-level cache holds. While fewer carry packets, looking ahead costs more than it saves,
 /// however many others there are. The processor that runs it decides how fast a run is, never what comes out of it.
@@ -43,7 +43,7 @@ pub(super) struct Ahead {
 pub(super) struct Due {
     /// When, above [`ARC_BITS`] bits of the arc.
     pub(super) key: u64,
-    pub(super) carried: Carried,
+    pub(super) carried: PackedPacket,
 }
 
 impl Network {

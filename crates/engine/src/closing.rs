@@ -10,7 +10,7 @@ use super::{
     endpoint::Half,
     flows::{FlowId, FlowKind},
     steering::{End, Event, Steering},
-    tcp::tells_what_is_resent,
+    tcp::reports_retransmits,
     world::World,
 };
 
@@ -103,8 +103,8 @@ impl<S: Steering> World<S> {
             self.network.inject(self.now.as_nanos(), of.reverse, fin);
         }
         self.timers.arm(&mut of.receiver_timer, sender.poll_timeout(), flow, Half::Receiver);
-        if resent > 0 && tells_what_is_resent(sender) {
-            self.tell_server(flow, Event::Retransmitted(resent));
+        if resent > 0 && reports_retransmits(sender) {
+            self.notify_server(flow, Event::Retransmitted(resent));
         }
     }
 
@@ -149,12 +149,12 @@ impl<S: Steering> World<S> {
         let Some(Closing { sender, .. }) = self.closings.get_mut(&flow) else { return };
         let signals = sender.handle_timeout(config, self.now);
         if signals.any() {
-            self.tell_server(flow, Event::Signals(signals));
+            self.notify_server(flow, Event::Signals(signals));
         }
         self.pump_server(flow);
     }
 
-    fn tell_server(&mut self, flow: u32, event: Event) {
+    fn notify_server(&mut self, flow: u32, event: Event) {
         let Some(Closing { sender, .. }) = self.closings.get(&flow) else { return };
         let to = self.steering.happened(self.now, FlowId(flow), End::of(Half::Receiver, sender), event);
         self.reroute(FlowId(flow), to);

@@ -15,7 +15,7 @@ use sidestep_proto::{
     packet::{Flags, Kind, Packet},
 };
 
-pub(super) use self::packed::{ARC_BITS, ARC_MASK, Carried, is_marked, word_of, word_of_held};
+pub(super) use self::packed::{ARC_BITS, ARC_MASK, PackedPacket, is_marked, word_of, word_of_held};
 pub use self::tap::Copied;
 use self::{
     packed::{BEHAVES, CAPABLE, EXTRA_SHIFT, Hop, LAST, LENGTH, MARKED, MAX_EXTRA},
@@ -83,7 +83,7 @@ pub struct Network {
 #[derive(Debug)]
 pub(super) struct Arc {
     pub(super) link: LinkModel,
-    pub(super) carried: VecDeque<Carried>,
+    pub(super) carried: VecDeque<PackedPacket>,
     /// The last packet from a host, and how many there were.
     last_sent: u64,
     sent: u32,
@@ -93,7 +93,7 @@ pub(super) struct Arc {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrived {
     index: u32,
-    /// What a hop needs to know of it; see [`Carried`].
+    /// What a hop needs to know of it; see [`PackedPacket`].
     word: u32,
 }
 
@@ -362,7 +362,7 @@ impl Network {
                     self.events.push(arrives << ARC_BITS | hop.arc() as u64);
                 }
                 let word = word | if mark_ce { MARKED } else { 0 };
-                arc.carried.push_back(Carried::new(arrives, word, packet, at));
+                arc.carried.push_back(PackedPacket::new(arrives, word, packet, at));
             }
             Verdict::Drop(_) => self.lose(packet),
         }

@@ -109,7 +109,7 @@ impl Nodes {
     }
 
     /// The packet is not held any more; returns the hop that it was to take.
-    fn let_go(&mut self, node: NodeId, packet: u32) -> Option<u32> {
+    fn release(&mut self, node: NodeId, packet: u32) -> Option<u32> {
         let at = self.held_at(node, packet)?;
         self.held_at[packet as usize] = NOT_HELD;
         self.held -= 1;
@@ -324,7 +324,7 @@ impl Network {
 
     pub(super) fn release(&mut self, now: u64, node: NodeId, packet: u32) -> Option<ArcId> {
         let at = self.next_hop(node, packet)?;
-        let own = self.nodes.as_mut()?.let_go(node, packet)?;
+        let own = self.nodes.as_mut()?.release(node, packet)?;
         if at != own {
             // The new route leads to the end.
             self.packets[packet as usize].cursor = 0;
@@ -335,7 +335,7 @@ impl Network {
     }
 
     pub(super) fn release_over(&mut self, now: u64, node: NodeId, packet: u32, detour: RouteId) -> bool {
-        let Some(at) = self.nodes.as_mut().and_then(|nodes| nodes.let_go(node, packet)) else { return false };
+        let Some(at) = self.nodes.as_mut().and_then(|nodes| nodes.release(node, packet)) else { return false };
         self.leave_route(at, packet);
         let word = word_of_held(&self.packets[packet as usize]);
         self.enqueue(now, detour.0, packet, word);
@@ -343,7 +343,7 @@ impl Network {
     }
 
     pub(super) fn discard_held(&mut self, node: NodeId, packet: u32, reason: &'static str) -> bool {
-        let held = self.nodes.as_mut().and_then(|nodes| nodes.let_go(node, packet)).is_some();
+        let held = self.nodes.as_mut().and_then(|nodes| nodes.release(node, packet)).is_some();
         if held {
             self.discard(packet, reason);
         }

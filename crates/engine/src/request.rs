@@ -15,7 +15,7 @@ use super::{
     flows::{Flow, FlowId, FlowKind, FlowSpec, Sizes, acked_bytes, reusable, segments},
     network::{Network, RouteId},
     steering::{End, Event, Steering},
-    tcp::tells_what_is_resent,
+    tcp::reports_retransmits,
     world::World,
 };
 
@@ -207,7 +207,7 @@ impl<S: Steering> World<S> {
         }
         let received = self.with_side(first, half, |side, _, _, _| side.socket.receiver().received());
         if packet.kind == Kind::Data && packet.seq < received {
-            self.tell(first, half, Event::Duplicate);
+            self.notify(first, half, Event::Duplicate);
         }
         let heard = self.with_side(first, half, |side, config, now, wire| {
             side.socket.handle_packet(config, now, packet, &mut |ack| wire.send_ack(ack))
@@ -253,13 +253,13 @@ impl<S: Steering> World<S> {
     /// Does what an end does after it heard something: it may be moved, and sends what it may.
     fn note_heard(&mut self, first: u32, half: Half, heard: SocketEvents) {
         if heard.accepted {
-            self.tell(first, half, Event::Accepted);
+            self.notify(first, half, Event::Accepted);
         }
         if heard.signals.any() {
             if half == Half::Sender && (heard.signals.timeout() || heard.signals.syn_timeout()) {
                 self.count_timeout(first);
             }
-            self.tell(first, half, Event::Signals(heard.signals));
+            self.notify(first, half, Event::Signals(heard.signals));
         }
         let work = self.work(first, half).filter(|_| self.is_awake(first, half));
         self.go_on(first, half, work);
@@ -325,10 +325,10 @@ impl<S: Steering> World<S> {
     fn pump_exchange(&mut self, first: u32, half: Half) {
         let resent = self.with_side(first, half, |side, config, now, wire| {
             let resent = side.transmit(config, now, wire);
-            if tells_what_is_resent(side.socket.sender()) { resent } else { 0 }
+            if reports_retransmits(side.socket.sender()) { resent } else { 0 }
         });
         if resent > 0 {
-            self.tell(first, half, Event::Retransmitted(resent));
+            self.notify(first, half, Event::Retransmitted(resent));
         }
         let timeout = self.with_side(first, half, |side, _, _, _| side.socket.poll_timeout());
         let of = &mut self.flows[first as usize];
@@ -337,7 +337,7 @@ impl<S: Steering> World<S> {
     }
 
     /// An end's program may move what that end sends.
-    fn tell(&mut self, first: u32, half: Half, event: Event) {
+    fn notify(&mut self, first: u32, half: Half, event: Event) {
         let Exchange { client, server, .. } = &self.exchanges[self.flows[first as usize].slot as usize];
         let socket = if half == Half::Sender { &client.socket } else { &server.socket };
         let (received, progress) = (socket.receiver().received(), socket.receiver().progress());

@@ -15,7 +15,7 @@ use super::{
 
 /// Whether programs hear of what a sender sends again now: Linux calls its own for whatever it is; to those of the other profile
 /// losses are what a recovery sends.
-pub(super) fn tells_what_is_resent(sender: &Sender) -> bool {
+pub(super) fn reports_retransmits(sender: &Sender) -> bool {
     sender.is_linux() || sender.state() == State::Recovery
 }
 
@@ -31,7 +31,7 @@ impl<S: Steering> World<S> {
         if received == 0 || packet.seq < received {
             // Its answer takes the new route.
             let event = if received == 0 { Event::Accepted } else { Event::Duplicate };
-            self.tell_receiver(packet.flow, event);
+            self.notify_receiver(packet.flow, event);
             flow = &mut self.flows[packet.flow as usize];
         }
         let (kind, connection) = (flow.kind, flow.connection as usize);
@@ -63,7 +63,7 @@ impl<S: Steering> World<S> {
 
     /// Something happened to a receiver that has sent nothing: its program may move ACKs.
     #[cold]
-    fn tell_receiver(&mut self, flow: u32, event: Event) {
+    fn notify_receiver(&mut self, flow: u32, event: Event) {
         let slot = self.flows[flow as usize].slot as usize;
         let receiver = &self.receivers[slot];
         // Its own round trip is the sender's.
@@ -128,7 +128,7 @@ impl<S: Steering> World<S> {
         if of.kind == FlowKind::Subflow {
             self.schedule(connection as usize, flow);
         }
-        if resent > 0 && tells_what_is_resent(&self.senders[slot]) {
+        if resent > 0 && reports_retransmits(&self.senders[slot]) {
             let end = End::of(Half::Sender, &self.senders[slot]);
             let to = self.steering.happened(self.now, FlowId(flow), end, Event::Retransmitted(resent));
             self.reroute(FlowId(flow), to);
@@ -192,7 +192,7 @@ impl<S: Steering> World<S> {
         let (slot, connection, tcp) = (of.slot as usize, of.connection as usize, usize::from(of.tcp.0));
         if self.receivers[slot].received() == 0 {
             self.receivers[slot].accept(self.now);
-            self.tell_receiver(packet.flow, Event::Accepted);
+            self.notify_receiver(packet.flow, Event::Accepted);
         }
         if let Some(multipath) = self.connections.get(connection) {
             // The fourth packet of a join: the subflow may carry data.

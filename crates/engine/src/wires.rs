@@ -174,7 +174,7 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::network::Carried, *};
+    use super::{super::network::PackedPacket, *};
 
     fn times(wake: u64, read: u64, write: u64) -> WireTimes {
         let one = |nanos| vec![(Span::from_nanos(nanos), 1)];
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn what_is_handed_over_late_is_sent_on_in_time_and_after_what_was_sent_before() {
         let mut wires = Wires::new(&times(0, 7, 30), 4, 1);
-        let carried = |arrives| Carried::new(arrives, 0, 0, 0);
+        let carried = |arrives| PackedPacket::new(arrives, 0, 0, 0);
         wires.write(Due { key: 1_000 << ARC_BITS, carried: carried(1_000) });
         wires.write(Due { key: 1_000 << ARC_BITS, carried: carried(1_000) });
         let (router, host) = (|_: &Due| false, |_: &Due| true);

@@ -83,14 +83,14 @@ pub enum ControlError {
 /// A daemon's hold on its socket: no other daemon of the kind works in the namespace as long as it lives.
 #[derive(Debug)]
 pub struct ControlSocket {
-    send: mpsc::Sender<Asked>,
-    requests: mpsc::Receiver<Asked>,
+    send: mpsc::Sender<PendingRequest>,
+    requests: mpsc::Receiver<PendingRequest>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 /// A request that waits for its answer.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingRequest {
     /// What is asked for.
     pub request: Request,
     stream: UnixStream,
@@ -127,7 +127,7 @@ impl ControlSocket {
     }
 
     /// Waits for a request. Nothing is lost when it is dropped.
-    pub async fn next(&mut self) -> Asked {
+    pub async fn next(&mut self) -> PendingRequest {
         match self.requests.recv().await {
             Some(asked) => asked,
             None => std::future::pending().await,
@@ -135,7 +135,7 @@ impl ControlSocket {
     }
 
     /// Waits for a request to a daemon that has a socket; for ever without one.
-    pub(crate) async fn next_of(socket: &mut Option<Self>) -> Asked {
+    pub(crate) async fn next_of(socket: &mut Option<Self>) -> PendingRequest {
         match socket {
             Some(socket) => socket.next().await,
             None => std::future::pending().await,
@@ -149,7 +149,7 @@ impl Drop for ControlSocket {
     }
 }
 
-impl Asked {
+impl PendingRequest {
     /// Sends an answer beside the daemon's work: it may be larger than the socket's buffer, and a peer that does not read
     /// holds nothing up.
     pub fn answer(mut self, text: String) {
@@ -164,7 +164,7 @@ impl Asked {
 }
 
 /// Reads what peers ask for, one after the other.
-async fn accept(listener: UnixListener, protocol: Protocol, send: mpsc::Sender<Asked>) {
+async fn accept(listener: UnixListener, protocol: Protocol, send: mpsc::Sender<PendingRequest>) {
     loop {
         let Ok((mut stream, _)) = listener.accept().await else {
             // Too many open files, for instance.
@@ -177,7 +177,7 @@ async fn accept(listener: UnixListener, protocol: Protocol, send: mpsc::Sender<A
             continue;
         }
         let Some(request) = read_request(&mut stream, protocol).await else { continue };
-        if send.send(Asked { request, stream }).await.is_err() {
+        if send.send(PendingRequest { request, stream }).await.is_err() {
             return;
         }
     }

@@ -6,7 +6,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
     ControlSocket, Page, Scrapes, Supervisor,
-    control::{Asked, Request},
+    control::{PendingRequest, Request},
 };
 
 /// How an operator ends a daemon.
@@ -141,7 +141,7 @@ async fn work<D: Daemon>(
     listeners: &mut Listeners,
     supervisor: &mut Supervisor,
     ready: impl FnOnce(),
-) -> Result<Option<Asked>, D::Error> {
+) -> Result<Option<PendingRequest>, D::Error> {
     daemon.start().await?;
     daemon.reconcile().await?;
 

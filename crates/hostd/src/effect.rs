@@ -116,7 +116,7 @@ impl Effects {
     ) -> Result<(), AgentError> {
         let before = self.found.clone();
         self.look_quietly(netlink, watched, option).await?;
-        say(&before, &self.found);
+        log_changes(&before, &self.found);
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl Effects {
 }
 
 /// Says what has begun and what has ended, one line for each cause.
-fn say(before: &BTreeMap<String, Overridden>, now: &BTreeMap<String, Overridden>) {
+fn log_changes(before: &BTreeMap<String, Overridden>, now: &BTreeMap<String, Overridden>) {
     let is_new = |one: &&Overridden| before.get(&one.what).is_none_or(|before| !before.is_like(one));
     let mut begun: Vec<_> = now.values().filter(is_new).collect();
     while let Some(first) = begun.first().copied() {

@@ -55,7 +55,7 @@ pub struct Inputs<U, C> {
     /// When the daemon began to compare rules and routes.
     comparing: Option<Instant>,
     /// What the daemon waits for itself has failed, and is left alone until the next timeout.
-    deaf: bool,
+    paused: bool,
 }
 
 /// The controller and the kernel.
@@ -70,7 +70,7 @@ struct Sources<U> {
 impl<U, C> Inputs<U, C> {
     /// Nothing but configurations, until it [listens](Self::listen).
     pub fn new(configs: UnboundedReceiver<C>, settle: Duration) -> Self {
-        Inputs { configs, settle, sources: None, settled: None, comparing: None, deaf: false }
+        Inputs { configs, settle, sources: None, settled: None, comparing: None, paused: false }
     }
 
     /// Begins to listen in the calling thread's namespace, and to the controller if there is one.
@@ -134,18 +134,18 @@ impl<U, C> Inputs<U, C> {
 
     /// What follows from how an input of the daemon's own was handled: after an error it is left alone for a while.
     pub fn own_handled(&mut self, result: Result<(), AgentError>) -> Handled<AgentError> {
-        self.deaf = result.is_err();
+        self.paused = result.is_err();
         Handled { result, reconciles: false }
     }
 
     /// Whether the daemon's own inputs are left alone.
-    pub fn is_deaf(&self) -> bool {
-        self.deaf
+    pub fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// Notes that a timeout has come.
-    pub fn hear(&mut self) {
-        self.deaf = false;
+    pub fn resume(&mut self) {
+        self.paused = false;
     }
 }
 

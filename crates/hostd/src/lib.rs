@@ -22,7 +22,7 @@
 //! supervisor.status("2 of 2 Path IDs installed");
 //! ```
 //!
-//! **Asked.** At a [`ControlSocket`] a daemon is asked for its status, which is JSON, and to stop. It is the only one of its
+//! **PendingRequest.** At a [`ControlSocket`] a daemon is asked for its status, which is JSON, and to stop. It is the only one of its
 //! kind in its network namespace as long as it holds the socket.
 //!
 //! **Measured.** A daemon lists its [`Metric`]s as constants and answers each [`Scrape`] with a [`Page`]. So it counts nothing

@@ -43,12 +43,12 @@ impl Supervisor {
 
     /// Says that the daemon does its work.
     pub fn ready(&self) {
-        self.tell(&NotifyState::Ready, true);
+        self.notify(&NotifyState::Ready, true);
     }
 
     /// Says that the daemon ends.
     pub fn stopping(&self) {
-        self.tell(&NotifyState::Stopping, false);
+        self.notify(&NotifyState::Stopping, false);
     }
 
     /// Says what matters now, in one line; the same again is not said twice.
@@ -56,7 +56,7 @@ impl Supervisor {
         if self.status != status {
             // A line break would end the message.
             let line = status.replace(['\n', '\r'], " ");
-            if self.tell(&NotifyState::Status(&line), false) {
+            if self.notify(&NotifyState::Status(&line), false) {
                 status.clone_into(&mut self.status);
             }
         }
@@ -75,11 +75,11 @@ impl Supervisor {
 
     /// Shows that the daemon's loop turns.
     pub fn ping(&self) {
-        self.tell(&NotifyState::Watchdog, false);
+        self.notify(&NotifyState::Watchdog, false);
     }
 
     /// Sends a message, and returns whether it need not be sent again. Unless it `waits`, there has to be room for it.
-    fn tell(&self, state: &NotifyState<'_>, waits: bool) -> bool {
+    fn notify(&self, state: &NotifyState<'_>, waits: bool) -> bool {
         let Some(address) = &self.address else { return true };
         let send = || {
             let socket = UnixDatagram::unbound()?;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use sidestep_linux::bpf::host::{HostProgram, ProgramRuns, RunStats};
 
-pub use self::crowd::{Crowd, MOST, crowd};
+pub use self::crowd::{Crowd, MAX_CONNECTIONS, crowd};
 use self::{load::Sample, stage::Stage};
 use crate::error::LabError;
 

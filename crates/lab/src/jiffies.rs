@@ -10,7 +10,7 @@ const TIMER_LIST: &str = "/proc/timer_list";
 /// Ticks after which the clock counts as at zero: the longest step of a timer of less than 4,032 ticks, 16 s on most machines. A
 /// scenario's clock shows at most 4 s, so for ticks of 10 ms it is the next shorter step.
 const PERIODS: [u64; 2] = [512, 64];
-const MOST: u64 = 4_000_000_000;
+const MAX: u64 = 4_000_000_000;
 
 /// What the clock of ticks shows at an instant: the time since a multiple of 512 ticks, or 64. `None`: the kernel does not tell.
 pub(crate) fn at(instant: Monotonic) -> Option<Span> {
@@ -31,7 +31,7 @@ fn lead(list: &str, tick: u64) -> Option<u64> {
 
 fn shown(instant: Monotonic, tick: u64, lead: u64) -> Span {
     let (ticks, rest) = (instant.as_nanos() / tick, instant.as_nanos() % tick);
-    let period = PERIODS.into_iter().find(|period| period * tick <= MOST).unwrap_or(1);
+    let period = PERIODS.into_iter().find(|period| period * tick <= MAX).unwrap_or(1);
     Span::from_nanos(ticks.wrapping_add(lead) % period * tick + rest)
 }
 
@@ -71,7 +71,7 @@ mod tests {
             let [first, second] = [now, later].map(|at| super::at(at).unwrap().as_nanos());
             // It may have begun anew meanwhile.
             let passed = (second + 1_000_000_000_000 - first) % 1_000_000;
-            assert!(passed == 0 && first <= MOST, "{first} {second}");
+            assert!(passed == 0 && first <= MAX, "{first} {second}");
         }
     }
 }

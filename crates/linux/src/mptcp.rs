@@ -24,7 +24,7 @@ use netlink_packet_generic::{GenlFamily, GenlMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 
 pub use self::{
-    events::{Ends, EventSocket, FirstSubflow, Heard, MptcpChange, MptcpEvent, Token, read_events},
+    events::{Ends, EventSocket, FirstSubflow, MptcpChange, MptcpEvent, Received, Token, read_events},
     host::{HostAddress, HostQueries},
     requests::{NewSubflow, Refusal, RefusalKind, SubflowRequests},
     subflows::{Subflow, TcpEnds, tcp_ends},

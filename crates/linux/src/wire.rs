@@ -10,12 +10,12 @@
 //! sent when that was due.
 
 pub mod bench;
-mod book;
 mod direction;
 mod ecn;
 mod frames;
 mod lateness;
 mod port;
+mod thread_stats;
 mod worker;
 
 use std::{

@@ -13,7 +13,7 @@ use nix::sys::socket::{Backlog, SockaddrStorage, bind, connect, listen};
 use sidestep_linux::{
     Result,
     mptcp::{
-        Ends, EventSocket, Heard, ManagerSetting, MptcpChange, MptcpEvent, NewSubflow, Refusal, RefusalKind,
+        Ends, EventSocket, ManagerSetting, MptcpChange, MptcpEvent, NewSubflow, Received, Refusal, RefusalKind,
         SubflowRequests, TcpEnds, Token, tcp_ends,
     },
     netlink,
@@ -73,9 +73,9 @@ fn exchange(client: &mut TcpStream, server: &mut TcpStream) {
 
 fn events(socket: &mut EventSocket) -> Vec<MptcpEvent> {
     match socket.read(10_000).unwrap() {
-        Heard::Events(events) => events,
-        Heard::Nothing => Vec::new(),
-        Heard::Overflow => panic!("events were lost"),
+        Received::Events(events) => events,
+        Received::Nothing => Vec::new(),
+        Received::Overflow => panic!("events were lost"),
     }
 }
 

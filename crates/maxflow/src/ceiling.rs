@@ -23,7 +23,7 @@ pub struct Ceiling<'a> {
 }
 
 /// The most pairs times arcs of a program that is solved: a second or so.
-const MOST: usize = 200_000;
+const MAX: usize = 200_000;
 /// The most programs of one scenario.
 const MAX_PROGRAMS: usize = 128;
 
@@ -46,7 +46,7 @@ impl<'a> Ceiling<'a> {
         pairs.retain(|(from, to)| from != to);
         pairs.sort_unstable();
         pairs.dedup();
-        let small = pairs.len().saturating_mul(topology.arc_count()) <= MOST;
+        let small = pairs.len().saturating_mul(topology.arc_count()) <= MAX;
         (!pairs.is_empty() && small).then(|| Ceiling { topology, pairs, known: BTreeMap::new() })
     }
 

@@ -6,9 +6,9 @@ use plotters::{
 };
 use sidestep_results::{
     Estimate,
-    hover::Hover,
-    ink::{BLUE, GREEN, INK, PURPLE, VERMILION, letters},
     lines::short,
+    palette::{BLUE, GREEN, INK, PURPLE, VERMILION, letters},
+    tooltip::Tooltips,
 };
 
 use crate::ReproError;
@@ -49,7 +49,7 @@ fn draw(
     let most = bars.iter().map(|bar| bar.estimate.ci95[1]).chain(marks.iter().map(|mark| mark.0));
     let most = most.fold(f64::MIN_POSITIVE, f64::max) * 1.02;
     let x = |value: f64| LEFT + (f64::from(RIGHT - LEFT) * (value / most).clamp(0.0, 1.0)) as i32;
-    let (mut svg, mut hover) = (String::new(), Hover::default());
+    let (mut svg, mut tooltips) = (String::new(), Tooltips::default());
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, (bottom + 50) as u32)).into_drawing_area();
         root.fill(&WHITE)?;
@@ -74,7 +74,7 @@ fn draw(
             root.draw(&Rectangle::new([(LEFT, y + 4), (x(mean), y + ROW - 4)], color.filled()))?;
             let middle = y + ROW / 2;
             root.draw(&PathElement::new([(x(low), middle), (x(high), middle)], INK.stroke_width(2)))?;
-            hover.add([LEFT, y].map(f64::from), [RIGHT - LEFT, ROW].map(f64::from), &says(bar, unit));
+            tooltips.add([LEFT, y].map(f64::from), [RIGHT - LEFT, ROW].map(f64::from), &caption(bar, unit));
             // By both ends: that of a median is rarely around its middle.
             let interval = if high > low { format!(" ({low:.1} to {high:.1})") } else { String::new() };
             let beside = letters(12, INK, HPos::Left, VPos::Center);
@@ -87,13 +87,13 @@ fn draw(
     for (value, label) in marks {
         let corner = [x(*value) - REACH, TOP - ROW].map(f64::from);
         let size = [2 * REACH, bottom - TOP + ROW].map(f64::from);
-        hover.add(corner, size, &format!("{label}\n{} {}", short(*value), plain(unit)));
+        tooltips.add(corner, size, &format!("{label}\n{} {}", short(*value), plain(unit)));
     }
-    Ok(hover.over(&svg))
+    Ok(tooltips.over(&svg))
 }
 
 /// What a bar says where the pointer rests.
-fn says(bar: &Bar, unit: &str) -> String {
+fn caption(bar: &Bar, unit: &str) -> String {
     let Estimate { mean, ci95: [low, high] } = bar.estimate;
     let value = format!("{}\n{} {}", bar.label, short(mean), plain(unit));
     if high > low { format!("{value}\n95 %: {} … {}", short(low), short(high)) } else { value }

@@ -5,10 +5,10 @@ use plotters::{
     style::text_anchor::{HPos, VPos},
 };
 use sidestep_results::{
-    hover::Hover,
-    ink::{BLUE, GRID, INK, QUIET, VERMILION, letters},
     lines::short,
     measures::percentile,
+    palette::{BLUE, GRID, INK, QUIET, VERMILION, letters},
+    tooltip::Tooltips,
 };
 
 use crate::ReproError;
@@ -48,7 +48,7 @@ fn draw(
 ) -> Result<String, DrawingAreaErrorKind<std::io::Error>> {
     let highest = boxes.iter().filter_map(|one| percentile(&one.values, 95)).fold(1.0, f64::max) * 1.04;
     let y = |value: f64| BOTTOM - (f64::from(BOTTOM - TOP) * (value / highest).clamp(0.0, 1.0)).round() as i32;
-    let (mut svg, mut hover) = (String::new(), Hover::default());
+    let (mut svg, mut tooltips) = (String::new(), Tooltips::default());
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
         root.fill(&WHITE)?;
@@ -77,12 +77,16 @@ fn draw(
             let median = [(middle - half, at(50)), (middle + half, at(50))];
             root.draw(&PathElement::new(median, BOX.stroke_width(3)))?;
             let top = at(95) - REACH;
-            hover.add([middle - half, top].map(f64::from), [2 * half, at(5) + REACH - top].map(f64::from), &says(one));
+            tooltips.add(
+                [middle - half, top].map(f64::from),
+                [2 * half, at(5) + REACH - top].map(f64::from),
+                &caption(one),
+            );
             if let Some(paper) = one.paper {
                 let ends = [(middle + half + 4, y(paper)), (middle + half + 18, y(paper))];
                 root.draw(&PathElement::new(ends, PAPER.stroke_width(4)))?;
                 let corner = [middle + half + 2, y(paper) - REACH].map(f64::from);
-                hover.add(corner, [18, 2 * REACH].map(f64::from), &format!("the paper’s median {}", short(paper)));
+                tooltips.add(corner, [18, 2 * REACH].map(f64::from), &format!("the paper’s median {}", short(paper)));
             }
             let value = percentile(&one.values, 50).map_or(String::new(), |median| format!("{median:.0}"));
             text(&value, (middle - half - 6, at(50)), 13, INK, HPos::Right)?;
@@ -91,11 +95,11 @@ fn draw(
         text(below, ((LEFT + RIGHT) / 2, BOTTOM + 42), 14, QUIET, HPos::Center)?;
         root.present()?;
     }
-    Ok(hover.over(&svg))
+    Ok(tooltips.over(&svg))
 }
 
 /// What a box says where the pointer rests.
-fn says(one: &Spread) -> String {
+fn caption(one: &Spread) -> String {
     let at = |percent| percentile(&one.values, percent).map_or("–".into(), short);
     format!(
         "{}\nmedian {}\nquartiles {} … {}\n5 % … 95 %: {} … {}\n{} values",

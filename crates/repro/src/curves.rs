@@ -5,9 +5,9 @@ use plotters::{
     style::text_anchor::{HPos, VPos},
 };
 use sidestep_results::{
-    hover::Hover,
-    ink::{GRID, INK, PALETTE, letters},
     lines::short,
+    palette::{GRID, INK, PALETTE, letters},
+    tooltip::Tooltips,
 };
 
 use crate::ReproError;
@@ -40,7 +40,7 @@ fn draw(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, Draw
     let least = sorted.iter().filter_map(|values| values.first()).copied().fold(f64::INFINITY, f64::min);
     let most = sorted.iter().filter_map(|values| values.last()).copied().fold(f64::NEG_INFINITY, f64::max);
     let (least, most) = if least < most { (least, most) } else { (0.0, most.max(1.0)) };
-    let (mut svg, mut hover) = (String::new(), Hover::default());
+    let (mut svg, mut tooltips) = (String::new(), Tooltips::default());
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
@@ -68,7 +68,7 @@ fn draw(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, Draw
             for (value, share) in told(values) {
                 let (left, top) = chart.backend_coord(&(value, share));
                 let says = format!("{}\n{:.0} % up to {}", curve.label, share * 100.0, short(value));
-                hover.add([left - REACH, top - REACH].map(f64::from), [f64::from(2 * REACH); 2], &says);
+                tooltips.add([left - REACH, top - REACH].map(f64::from), [f64::from(2 * REACH); 2], &says);
             }
             let y = 70 + 24 * index as i32;
             root.draw(&PathElement::new([(LEGEND, y), (LEGEND + 22, y)], color.stroke_width(3)))?;
@@ -77,7 +77,7 @@ fn draw(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, Draw
         }
         root.present()?;
     }
-    Ok(hover.over(&svg))
+    Ok(tooltips.over(&svg))
 }
 
 /// Values that are told where the pointer rests, each with the share up to it: the ends of steps, evenly taken.

@@ -21,13 +21,13 @@ pub struct Headline {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<String>,
     /// What the comparison says.
-    pub says: Says,
+    pub says: Finding,
 }
 
 /// What a comparison says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Says {
+pub enum Finding {
     /// The system is better, seed by seed.
     Better,
     /// The system is worse, seed by seed.
@@ -53,7 +53,7 @@ enum Measure {
 impl Headline {
     /// The headline of a run.
     pub fn of(run: &RunResult) -> Headline {
-        let alone = |text: String| Headline { text, system: None, baseline: None, says: Says::NotCompared };
+        let alone = |text: String| Headline { text, system: None, baseline: None, says: Finding::NotCompared };
         let Some((first, only)) = run.systems.iter().next() else { return alone("No system has been run.".into()) };
         if run.is_cut() {
             let text = "The run was interrupted: its numbers are of the time that it ran, and compare no systems.";
@@ -65,8 +65,8 @@ impl Headline {
         let compared = recommended(run).zip(baseline(run));
         let Some(((name, system), (other, plain))) = compared else {
             return match (recommended(run), run.systems.len()) {
-                (Some((name, system)), _) => alone(tell(run, name, system, measure)),
-                (None, 1) => alone(tell(run, first, only, measure)),
+                (Some((name, system)), _) => alone(describe(run, name, system, measure)),
+                (None, 1) => alone(describe(run, first, only, measure)),
                 (None, _) => alone(
                     "The run has no single system to recommend beside a baseline: the table has what each did.".into(),
                 ),
@@ -82,7 +82,7 @@ impl Headline {
 }
 
 /// What one system did.
-fn tell(run: &RunResult, name: &str, system: &SystemResult, measure: Measure) -> String {
+fn describe(run: &RunResult, name: &str, system: &SystemResult, measure: Measure) -> String {
     let amount = measure.amount(run, system);
     match measure {
         Measure::Time => format!("Transfers took {amount} on average under {name}."),
@@ -98,7 +98,7 @@ fn compare(
     (name, system): (&str, &SystemResult),
     (other, plain): (&str, &SystemResult),
     measure: Measure,
-) -> (String, Says) {
+) -> (String, Finding) {
     let base = spoken(other);
     let values = (measure.value(system), measure.value(plain));
     let told = match measure {
@@ -107,7 +107,7 @@ fn compare(
     };
     let Some((less, seeds)) = between(run, name, other, &|one| measure.of_seed(one)) else {
         let text = format!("In one run, which promises nothing: {told}.");
-        return (text, Says::OneRun);
+        return (text, Finding::OneRun);
     };
     let [low, high] = less.ci95;
     let by = match measure {
@@ -128,7 +128,7 @@ fn compare(
             }
         };
         let text = format!("No difference: {of_each}; seed by seed {by} over {seeds} seeds, which may be none.");
-        return (text, Says::NoDifference);
+        return (text, Finding::NoDifference);
     }
     let better = match measure {
         Measure::Goodput => less.mean > 0.0,
@@ -140,7 +140,7 @@ fn compare(
     {
         text.replace_range(..1, &head);
     }
-    (format!("{text} ({by} seed by seed, over {seeds} seeds)."), if better { Says::Better } else { Says::Worse })
+    (format!("{text} ({by} seed by seed, over {seeds} seeds)."), if better { Finding::Better } else { Finding::Worse })
 }
 
 /// How long transfers took beside connections without an end.
@@ -272,7 +272,7 @@ mod tests {
         let found = Headline::of(&run);
         assert_eq!(
             (found.system.as_deref(), found.baseline.as_deref(), found.says),
-            (Some("pathchanger"), Some("tcp"), Says::OneRun)
+            (Some("pathchanger"), Some("tcp"), Finding::OneRun)
         );
     }
 
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn seeds_whose_difference_may_be_none_show_no_difference_and_others_by_how_much() {
         let noisy = Headline::of(&seeds(&[("tcp", &[10.0, 20.0, 40.0]), ("pathchanger", &[12.0, 17.0, 41.5])]));
-        assert_eq!(noisy.says, Says::NoDifference);
+        assert_eq!(noisy.says, Finding::NoDifference);
         assert!(
             noisy.text.starts_with("No difference: pathchanger carried 24 Mbit/s, and plain TCP 23 Mbit/s;"),
             "{noisy:?}"
@@ -315,10 +315,10 @@ mod tests {
             clear.text,
             "pathchanger carried 4.3 × what plain TCP did: 65 Mbit/s (+50.0 ± 0.0 Mbit/s seed by seed, over 2 seeds)."
         );
-        assert_eq!(clear.says, Says::Better);
+        assert_eq!(clear.says, Finding::Better);
         let worse = Headline::of(&seeds(&[("tcp", &[60.0, 70.0]), ("pathchanger", &[10.0, 20.0])]));
         assert!(
-            worse.says == Says::Worse && worse.text.contains("0.23 × what") && worse.text.contains("−50.0"),
+            worse.says == Finding::Worse && worse.text.contains("0.23 × what") && worse.text.contains("−50.0"),
             "{worse:?}"
         );
     }
@@ -395,6 +395,6 @@ mod tests {
         let mut run = carried(&[("tcp", 1.0), ("pathchanger", 9.0)]);
         run.systems.get_mut("tcp").unwrap().planned_s = Some(60.0);
         let found = Headline::of(&run);
-        assert!(found.says == Says::NotCompared && found.text.starts_with("The run was interrupted"), "{found:?}");
+        assert!(found.says == Finding::NotCompared && found.text.starts_with("The run was interrupted"), "{found:?}");
     }
 }

@@ -10,7 +10,7 @@
 //! - An [`Equivalence`](equivalence::Equivalence) tests whether two worlds give the same, over many runs.
 //! - A [`Swept`] scenario was run with several values of some of its keys.
 //! - **Pictures and pages** are text: [`draw`] makes a map, [`lines`](lines::lines) lines, [`stacks`] bars, [`table`] the summary
-//!   for a terminal, [`document`] a whole HTML page. A [`Hover`](hover::Hover) has what a picture says where the pointer rests.
+//!   for a terminal, [`document`] a whole HTML page. A [`Tooltips`](tooltip::Tooltips) has what a picture says where the pointer rests.
 //!
 //! ```
 //! use sidestep_net::{Bytes, Rate, Span, Time};
@@ -36,8 +36,6 @@
 mod comparison;
 pub mod equivalence;
 mod headline;
-pub mod hover;
-pub mod ink;
 pub mod lines;
 mod links;
 mod map;
@@ -46,6 +44,7 @@ mod named;
 mod outage;
 mod page;
 mod paired;
+pub mod palette;
 mod parts;
 mod plot;
 mod record;
@@ -61,13 +60,14 @@ mod swept;
 #[cfg(test)]
 mod testing;
 mod times;
+pub mod tooltip;
 mod trace;
 mod validity;
 mod whole;
 mod writer;
 
 pub use comparison::{ComparedMeasure, Comparison};
-pub use headline::{Headline, Says};
+pub use headline::{Finding, Headline};
 pub use links::{ArcState, LinkSampler, rate_of, reported_paths};
 pub use map::{Look, draw};
 pub use named::Named;

@@ -2,9 +2,9 @@
 
 use crate::{
     PlotError,
-    hover::Hover,
-    ink::{GRID, INK, PALETTE, letters},
+    palette::{GRID, INK, PALETTE, letters},
     plot::shorten,
+    tooltip::Tooltips,
 };
 use plotters::{
     coord::{Shift, types::RangedCoordf64},
@@ -107,7 +107,7 @@ pub(crate) fn draw(
     let labels = labels(panels);
     let [least, most] = range(across, panels);
     let height = TOP + HEIGHT * panels.len() as u32 + 20;
-    let (mut svg, mut hover) = (String::new(), Hover::default());
+    let (mut svg, mut tooltips) = (String::new(), Tooltips::default());
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
         root.fill(&WHITE)?;
@@ -137,13 +137,13 @@ pub(crate) fn draw(
                 let own: Vec<&Whisker> = own.collect();
                 let style = across.styles.of(&labels, &line.label);
                 points(&mut chart, across, line, style, (&own, panel.range[1]))?;
-                tell(&mut hover, &chart, across, line, &own);
+                add_tooltips(&mut tooltips, &chart, across, line, &own);
             }
         }
         legend(&root, across, &labels)?;
         root.present()?;
     }
-    Ok(hover.over(&svg))
+    Ok(tooltips.over(&svg))
 }
 
 /// The least and the greatest place of the horizontal axis: beside names there is room for half a step.
@@ -279,7 +279,13 @@ fn points(
 }
 
 /// What each point says where the pointer rests: where it stands, its value, and the interval of that.
-fn tell(hover: &mut Hover, chart: &Chart<'_, '_>, across: &Across<'_>, line: &Line, whiskers: &[&Whisker]) {
+fn add_tooltips(
+    tooltips: &mut Tooltips,
+    chart: &Chart<'_, '_>,
+    across: &Across<'_>,
+    line: &Line,
+    whiskers: &[&Whisker],
+) {
     for (x, y) in finite(line).take(TOLD) {
         let (left, top) = chart.backend_coord(&(x, y));
         // Points of one tick stand beside each other.
@@ -289,7 +295,7 @@ fn tell(hover: &mut Hover, chart: &Chart<'_, '_>, across: &Across<'_>, line: &Li
         if let Some(Whisker { ends: [low, high], .. }) = whiskers.iter().find(|one| one.x == x) {
             says += &format!("\n95 %: {} to {}", short(*low), short(*high));
         }
-        hover.add([left - REACH, top - REACH].map(f64::from), [f64::from(2 * REACH); 2], &says);
+        tooltips.add([left - REACH, top - REACH].map(f64::from), [f64::from(2 * REACH); 2], &says);
     }
 }
 

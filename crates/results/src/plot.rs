@@ -12,9 +12,9 @@ use thiserror::Error;
 
 use crate::{
     RunResult, Scene, SystemResult, Trace,
-    hover::{Columns, Hover},
-    ink::{INK, PALETTE, QUIET, letters},
+    palette::{INK, PALETTE, QUIET, letters},
     summary::{percent, printable},
+    tooltip::{Columns, Tooltips},
 };
 
 /// The plot could not be drawn.
@@ -69,23 +69,23 @@ pub fn plot(run: &RunResult, traces: &[Trace], scene: &Scene) -> Result<String, 
         }
         canvas.root.present()?;
     }
-    let mut hover = hover(traces, &panels);
+    let mut tooltips = tooltips(traces, &panels);
     let end = traces.iter().map(Trace::duration).fold(0.0, f64::max);
-    events::tell(&mut hover, &events::marks(scene, end, |seconds| column(seconds, end)), bottom);
-    Ok(hover.over(&svg))
+    events::add_tooltips(&mut tooltips, &events::marks(scene, end, |seconds| column(seconds, end)), bottom);
+    Ok(tooltips.over(&svg))
 }
 
 /// What the picture says where the pointer rests.
-fn hover(traces: &[Trace], panels: &[Panel]) -> Hover {
+fn tooltips(traces: &[Trace], panels: &[Panel]) -> Tooltips {
     let end = traces.iter().map(Trace::duration).fold(0.0, f64::max);
     let columns = Columns { left: f64::from(LEFT), right: f64::from(RIGHT), end };
-    let mut hover = Hover::default();
-    columns.goodput(&mut hover, traces, [TOP, GOODPUT_HEIGHT].map(f64::from));
+    let mut tooltips = Tooltips::default();
+    columns.goodput(&mut tooltips, traces, [TOP, GOODPUT_HEIGHT].map(f64::from));
     for panel in panels {
         let (top, bottom) = (panel.strips_top(), panel.strips_bottom());
-        columns.paths(&mut hover, panel.trace, [top, bottom - top].map(f64::from));
+        columns.paths(&mut tooltips, panel.trace, [top, bottom - top].map(f64::from));
     }
-    hover
+    tooltips
 }
 
 /// Where one system's use of the paths is drawn.

@@ -24,7 +24,7 @@ const STEP: f64 = 1.005;
 /// From what ratio of the longest to the shortest time on the axis is logarithmic.
 const WIDE: f64 = 20.0;
 /// The most points of a line.
-const MOST: usize = 400;
+const MAX: usize = 400;
 
 impl Times {
     /// These times in seconds, and so many transfers that did not complete.
@@ -91,9 +91,9 @@ pub(crate) fn picture(traces: &[Trace], seeds: u32) -> Result<Option<String>, Pl
     draw(&title, &across, &[panel], &[]).map(Some)
 }
 
-/// No more points than [`MOST`]: the first, the last, and an even share of those between.
+/// No more points than [`MAX`]: the first, the last, and an even share of those between.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
-    let step = points.len().div_ceil(MOST).max(1);
+    let step = points.len().div_ceil(MAX).max(1);
     let last = points.len().saturating_sub(1);
     points.into_iter().enumerate().filter(|(index, _)| index % step == 0 || *index == last).map(|(_, p)| p).collect()
 }

@@ -184,7 +184,7 @@ fn cell(case: &CaseResult, policy: &PolicyResult, baseline: &str, first: bool) -
         case.judged.iter().filter_map(|measure| policy.against(baseline, *measure)).collect();
     let Some((primary, others)) = judged.split_first() else { return html! { td.first[first] {} } };
     let hidden = others.iter().any(|other| other.verdict == Verdict::Loss);
-    let all: Vec<String> = judged.iter().map(|one| format!("{}: {}", one.measure.title(), said(one))).collect();
+    let all: Vec<String> = judged.iter().map(|one| format!("{}: {}", one.measure.title(), sentence(one))).collect();
     let open = if primary.may_lose() { " open" } else { "" };
     let edge = if first { " first" } else { "" };
     html! {
@@ -203,7 +203,7 @@ fn times(ratio: Option<f64>) -> String {
     }
 }
 
-fn said(one: &Comparison) -> String {
+fn sentence(one: &Comparison) -> String {
     let interval = one.ci95.map_or("no interval".into(), |[low, high]| format!("{low:.3} to {high:.3}"));
     format!("{} × {} ({interval}), {}", times(one.ratio), one.baseline, one.verdict.as_str())
 }

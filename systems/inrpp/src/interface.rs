@@ -7,7 +7,7 @@ use super::{
     Config, Counters, Interface, Nonce, Nonces,
     cache::Cache,
     detour::{Detour, Meter},
-    nonces::Heard,
+    nonces::SeenNonces,
 };
 
 /// What an interface does with packets for which its buffer has no room (the paper's Fig. 3).
@@ -44,7 +44,7 @@ pub(super) struct Port {
     /// When [`State::DisableBackpressure`] ends.
     until: Time,
     pub(super) cache: Cache,
-    pub(super) heard: Heard,
+    pub(super) heard: SeenNonces,
     pub(super) meter: Meter,
     pub(super) detours: Vec<Detour>,
     /// When its detours are probed and decided on next; [`Time::MAX`]: not now.
@@ -63,7 +63,7 @@ impl Port {
             state: State::Push,
             until: Time::MAX,
             cache: Cache::default(),
-            heard: Heard::default(),
+            heard: SeenNonces::default(),
             meter: Meter::new(config, is.rate),
             detours: is.detours.iter().map(|over| Detour::new(*over)).collect(),
             probes: Time::MAX,

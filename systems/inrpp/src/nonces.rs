@@ -8,24 +8,24 @@ use super::Nonce;
 ///
 /// A nonce that still holds is never evicted by another: when all places are taken, a new one is refused.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct SeenNonces {
     nonces: Vec<(Nonce, Time)>,
 }
 
 /// Places for nonces.
-const MOST: usize = 32;
+const MAX: usize = 32;
 
-impl Heard {
+impl SeenNonces {
     /// Notes that a nonce was heard. Returns whether there was a place for it.
     pub(super) fn insert(&mut self, now: Time, nonce: Nonce, expiry: Span) -> bool {
         if let Some((_, at)) = self.nonces.iter_mut().find(|(known, _)| *known == nonce) {
             *at = now;
             return true;
         }
-        if self.nonces.len() == MOST {
+        if self.nonces.len() == MAX {
             self.expire(now, expiry, |_| ());
         }
-        let has_room = self.nonces.len() < MOST;
+        let has_room = self.nonces.len() < MAX;
         if has_room {
             self.nonces.push((nonce, now));
         }

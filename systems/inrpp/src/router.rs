@@ -101,12 +101,12 @@ impl Router {
     }
 
     /// What the router says on a data packet of a flow that leaves by `port`, where notifications ride on data.
-    pub fn say_on_data(&mut self, port: Port, flow: u64) -> Option<Notification> {
+    pub fn notify_on_data(&mut self, port: Port, flow: u64) -> Option<Notification> {
         if self.config.notifications != Notifications::Data {
             return None;
         }
         let key = self.ports.get(usize::from(port.0))?.is.key;
-        self.say(port, flow, key, &mut AckFields::default())
+        self.notify(port, flow, key, &mut AckFields::default())
     }
 
     /// A packet leaves that is not to be stored, such as an ACK. Detours have what it leaves.
@@ -136,15 +136,15 @@ impl Router {
         }
         match self.config.ack_processing {
             AckProcessing::Figure => {
-                self.hear(now, from, flow, said, out);
+                self.handle_notification(now, from, flow, said, out);
                 self.ports[usize::from(from.0)].update(&self.config, now);
-                ack.notification = self.say(from, flow, key, ack);
+                ack.notification = self.notify(from, flow, key, ack);
             }
             AckProcessing::Printed => {
                 port.update_as_printed(&self.config, now);
-                ack.notification = self.say(from, flow, key, ack);
+                ack.notification = self.notify(from, flow, key, ack);
                 // Lines 14 and 23 read what has just been appended.
-                self.hear(now, from, flow, said.or(ack.notification), out);
+                self.handle_notification(now, from, flow, said.or(ack.notification), out);
             }
         }
         self.schedule(now, from, out);
@@ -257,7 +257,14 @@ impl Router {
 
     /// Takes note of what the next router downstream has said on an ACK (Algorithm 1, lines 14 to 26): its flows wait
     /// here, and one packet goes for each ACK, so that no more arrives there than leaves.
-    fn hear(&mut self, now: Time, from: Port, flow: u64, said: Option<Notification>, out: &mut impl Egress) {
+    fn handle_notification(
+        &mut self,
+        now: Time,
+        from: Port,
+        flow: u64,
+        said: Option<Notification>,
+        out: &mut impl Egress,
+    ) {
         let Some(Notification { notice, nonce, .. }) = said else { return };
         let config = self.config;
         let port = &mut self.ports[usize::from(from.0)];
@@ -283,7 +290,7 @@ impl Router {
 
     /// What an interface says on an ACK that passes, for the router or the sender before this one (Algorithm 1, lines
     /// 4, 8 and 21): nothing but its own state, so that only as many routers wait as have full caches.
-    fn say(&mut self, from: Port, flow: u64, key: Option<super::Key>, ack: &mut AckFields) -> Option<Notification> {
+    fn notify(&mut self, from: Port, flow: u64, key: Option<super::Key>, ack: &mut AckFields) -> Option<Notification> {
         let port = &mut self.ports[usize::from(from.0)];
         let own = port.is.nonce;
         match port.state {
@@ -380,7 +387,7 @@ impl Router {
                 detour.spend(now, entry.len);
                 port.counters.detoured += 1;
                 self.ports[usize::from(over.0)].meter.sent(entry.len);
-                let said = self.say_on_data(at, entry.flow);
+                let said = self.notify_on_data(at, entry.flow);
                 out.send(entry.handle, Way::Detour(over), said);
             }
         }
@@ -404,7 +411,7 @@ impl Router {
         match out.next_hop(packet.handle) {
             Some(to) if to == at => {
                 self.ports[usize::from(at.0)].meter.sent(packet.len);
-                let said = if packet.other { None } else { self.say_on_data(at, packet.flow) };
+                let said = if packet.other { None } else { self.notify_on_data(at, packet.flow) };
                 out.send(packet.handle, Way::Direct(at), said);
             }
             Some(to) if usize::from(to.0) < self.ports.len() => {

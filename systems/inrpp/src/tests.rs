@@ -153,7 +153,7 @@ impl Bench {
         ack
     }
 
-    fn hears(&mut self, flow: u64, notice: Notice, nonce: u32) -> AckFields {
+    fn handle_notice(&mut self, flow: u64, notice: Notice, nonce: u32) -> AckFields {
         self.ack(flow, Some(Notification::sign(notice, Nonce(nonce), flow, Some(KEY))))
     }
 
@@ -224,18 +224,18 @@ fn the_printed_algorithm_turns_back_between_the_thresholds() {
 fn a_gated_flow_sends_a_packet_for_each_ack() {
     let mut bench = Bench::new(config());
     let named = Nonces::one(Nonce(99));
-    bench.hears(1, Notice::SlowDown, 99);
+    bench.handle_notice(1, Notice::SlowDown, 99);
     assert_eq!(bench.data(1, named), Fate::Forward, "the first ACK has left a credit");
     assert!((0..3).all(|_| bench.data(1, named) == Fate::Hold));
     assert_eq!(bench.data(2, Nonces::default()), Fate::Forward, "others pass");
     bench.wait(Span::from_millis(100));
     assert_eq!(bench.held(), 3);
-    bench.hears(1, Notice::SlowDown, 99);
+    bench.handle_notice(1, Notice::SlowDown, 99);
     assert_eq!(bench.held(), 2);
     // An ACK of a flow that holds nothing serves the next one that waits.
-    bench.hears(3, Notice::SlowDown, 99);
+    bench.handle_notice(3, Notice::SlowDown, 99);
     assert_eq!(bench.held(), 1);
-    bench.hears(1, Notice::Cancel, 99);
+    bench.handle_notice(1, Notice::Cancel, 99);
     assert_eq!((bench.held(), bench.state()), (1, State::StoreAndDetour));
     bench.wait(Span::from_millis(5));
     assert_eq!((bench.held(), bench.state(), bench.data(1, named)), (0, State::Push, Fate::Forward));
@@ -244,14 +244,14 @@ fn a_gated_flow_sends_a_packet_for_each_ack() {
 #[test]
 fn what_a_cancel_has_freed_waits_again_after_the_next_slow_down() {
     let mut bench = Bench::new(config());
-    bench.hears(3, Notice::SlowDown, 99);
+    bench.handle_notice(3, Notice::SlowDown, 99);
     for _ in 0..4 {
         bench.data(1, Nonces::one(Nonce(99)));
     }
     bench.burst(2, 10);
-    bench.hears(1, Notice::Cancel, 99);
+    bench.handle_notice(1, Notice::Cancel, 99);
     // The buffer was full, so all of it is there; its sender has nothing more to send, and so names no nonce.
-    bench.hears(1, Notice::SlowDown, 99);
+    bench.handle_notice(1, Notice::SlowDown, 99);
     bench.wait(Span::from_millis(100));
     assert_eq!(bench.held(), 2, "one of three had a credit");
 }
@@ -260,11 +260,11 @@ fn what_a_cancel_has_freed_waits_again_after_the_next_slow_down() {
 fn credits_of_ones_own_serve_no_other_flow() {
     let mut bench = Bench::new(Config { credit: Credit::Own, ..config() });
     let named = Nonces::one(Nonce(99));
-    bench.hears(3, Notice::SlowDown, 99);
+    bench.handle_notice(3, Notice::SlowDown, 99);
     assert_eq!(bench.data(1, named), Fate::Hold);
-    bench.hears(3, Notice::SlowDown, 99);
+    bench.handle_notice(3, Notice::SlowDown, 99);
     assert_eq!(bench.held(), 1);
-    bench.hears(1, Notice::SlowDown, 99);
+    bench.handle_notice(1, Notice::SlowDown, 99);
     assert_eq!(bench.held(), 0);
     assert!((0..2).all(|_| bench.data(3, named) == Fate::Forward));
     assert_eq!(bench.data(3, named), Fate::Hold);
@@ -274,11 +274,11 @@ fn credits_of_ones_own_serve_no_other_flow() {
 fn credits_are_not_lost_while_the_buffer_is_full() {
     let mut bench = Bench::new(config());
     let named = Nonces::one(Nonce(99));
-    bench.hears(3, Notice::SlowDown, 99);
+    bench.handle_notice(3, Notice::SlowDown, 99);
     bench.data(3, named);
     bench.burst(2, 30);
     assert_eq!(bench.data(1, named), Fate::Hold);
-    bench.hears(1, Notice::SlowDown, 99);
+    bench.handle_notice(1, Notice::SlowDown, 99);
     bench.wait(Span::from_millis(10));
     assert!(bench.node.sent.iter().any(|(packet, _)| *packet == 31), "the gated flow takes its turn among the others");
 }
@@ -287,7 +287,7 @@ fn credits_are_not_lost_while_the_buffer_is_full() {
 fn a_flow_is_open_again_when_nothing_was_heard_for_long() {
     let mut bench = Bench::new(config());
     let named = Nonces::one(Nonce(99));
-    bench.hears(3, Notice::SlowDown, 99);
+    bench.handle_notice(3, Notice::SlowDown, 99);
     bench.data(1, named);
     assert!((0..20).all(|_| bench.data(1, named) == Fate::Hold));
     // The ACKs that follow are all lost.
@@ -306,17 +306,17 @@ fn only_the_neighbour_that_holds_the_key_is_believed() {
     assert!((0..4).all(|_| bench.data(1, Nonces::one(Nonce(99))) == Fate::Forward));
     // At the border nobody holds a key.
     let mut border = Bench::of(config(), Interface { key: None, ..interface(10) });
-    border.hears(1, Notice::SlowDown, 99);
+    border.handle_notice(1, Notice::SlowDown, 99);
     assert_eq!(border.router.counters(OUT).forged, 1);
 }
 
 #[test]
 fn a_flood_of_nonces_evicts_none_that_holds() {
     let mut bench = Bench::new(config());
-    bench.hears(1, Notice::SlowDown, 99);
+    bench.handle_notice(1, Notice::SlowDown, 99);
     bench.data(1, Nonces::one(Nonce(99)));
     for nonce in 1_000..3_000 {
-        bench.hears(1, Notice::SlowDown, nonce);
+        bench.handle_notice(1, Notice::SlowDown, nonce);
     }
     assert!(bench.router.counters(OUT).refused > 1_900);
     // All spare credits are used up, and the nonce still gates.
@@ -325,7 +325,7 @@ fn a_flood_of_nonces_evicts_none_that_holds() {
     // What holds no longer makes room.
     bench.wait(Span::from_millis(1_100));
     let refused = bench.router.counters(OUT).refused;
-    bench.hears(1, Notice::SlowDown, 5_000);
+    bench.handle_notice(1, Notice::SlowDown, 5_000);
     assert_eq!(bench.router.counters(OUT).refused, refused);
 }
 

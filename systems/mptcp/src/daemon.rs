@@ -22,7 +22,7 @@ use sidestep_hostd::{
 };
 use sidestep_linux::{
     LinuxError,
-    mptcp::{EventSocket, Heard, ManagerSetting, SubflowRequests, port_range, tcp_ends},
+    mptcp::{EventSocket, ManagerSetting, Received, SubflowRequests, port_range, tcp_ends},
     netns::NetNsId,
     sock_diag::SockDiag,
 };
@@ -216,12 +216,12 @@ impl PathManager {
     /// Reads events, and has the kernel do what follows from them; both only for a while.
     fn turn(&mut self) -> Result<(), AgentError> {
         match self.events.read(BATCH)? {
-            Heard::Nothing => {}
-            Heard::Events(events) => {
+            Received::Nothing => {}
+            Received::Events(events) => {
                 let now = sidestep_linux::monotonic_now();
                 events.iter().for_each(|event| self.manager.handle_event(now, event));
             }
-            Heard::Overflow => {
+            Received::Overflow => {
                 tracing::warn!("events of the kernel were lost: the list of all subflows takes their place");
                 self.manager.handle_overflow();
                 self.next_list = Instant::now();
@@ -330,7 +330,7 @@ impl Daemon for PathManager {
     async fn next_event(&mut self) -> Option<Event> {
         let due = self.due();
         let PathManager { inputs, manager, events, .. } = self;
-        let is_deaf = inputs.is_deaf();
+        let is_paused = inputs.is_paused();
         let (events, has_fullmesh) = (&*events, manager.config().has_fullmesh());
         let pause = async {
             if due <= Instant::now() {
@@ -348,7 +348,7 @@ impl Daemon for PathManager {
         };
         tokio::select! {
             input = inputs.next(|_| has_fullmesh) => input.map(Event::Input),
-            result = turn, if !is_deaf => Some(Event::Turn(result)),
+            result = turn, if !is_paused => Some(Event::Turn(result)),
         }
     }
 
@@ -381,7 +381,7 @@ impl Daemon for PathManager {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        self.inputs.hear();
+        self.inputs.resume();
         self.log_limits();
         if !self.options.dry_run {
             self.write_state()?;

@@ -13,6 +13,7 @@ mod follow;
 mod following;
 mod init;
 mod kernel;
+mod log;
 mod metrics;
 mod passing;
 mod probers;
@@ -22,7 +23,6 @@ mod settings;
 mod sources;
 mod status;
 mod suspicion;
-mod telling;
 mod trial;
 mod ways;
 

@@ -29,7 +29,7 @@ pub struct Patience {
 const FIRST: u64 = 8;
 /// The longest timeout: a queue of five seconds on the way, doubled as above. Our choice; RFC 6298, section 2, rule 2.5
 /// has a minute at least, in which an outage would not be seen.
-const MOST: Span = Span::from_secs(10);
+const MAX: Span = Span::from_secs(10);
 /// Probes of an egress that are remembered while they wait, and as many that were counted as lost. Our choice: ten
 /// seconds of one each 10 ms.
 const REMEMBERED: usize = 1_024;
@@ -37,7 +37,7 @@ const REMEMBERED: usize = 1_024;
 impl Patience {
     /// Timeouts from this one on.
     pub fn from_least(least: Span) -> Self {
-        let most = MOST.max(least);
+        let most = MAX.max(least);
         Patience { least, first: (least * FIRST).min(most), most }
     }
 }

@@ -55,7 +55,7 @@ pub async fn run_reflector(
         listen: options.listen,
         sockets: Vec::new(),
         reflected: Reflected::default(),
-        deaf: false,
+        paused: false,
     };
     run(daemon, Listeners { scrapes, control: None }, ready, shutdown).await
 }
@@ -67,7 +67,7 @@ struct Reflectors {
     reflector: Reflector,
     reflected: Reflected,
     /// A socket has failed, and all are left alone until the next timeout.
-    deaf: bool,
+    paused: bool,
 }
 
 impl Daemon for Reflectors {
@@ -101,7 +101,7 @@ impl Daemon for Reflectors {
     }
 
     async fn next_event(&mut self) -> Option<Self::Event> {
-        if self.deaf || self.sockets.is_empty() {
+        if self.paused || self.sockets.is_empty() {
             return std::future::pending().await;
         }
         let waits = self.sockets.iter().map(|socket| Box::pin(socket.readable()));
@@ -115,7 +115,7 @@ impl Daemon for Reflectors {
             Some(socket) => Ok(socket.reflect(reflector, BATCH, reflected).map(drop)?),
             None => Ok(()),
         });
-        self.deaf = result.is_err();
+        self.paused = result.is_err();
         // Whoever floods one socket keeps no packets of the others waiting.
         if !self.sockets.is_empty() {
             self.sockets.rotate_left(1);
@@ -128,7 +128,7 @@ impl Daemon for Reflectors {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        self.deaf = false;
+        self.paused = false;
         Ok(ControlFlow::Continue(()))
     }
 

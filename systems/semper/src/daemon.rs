@@ -186,12 +186,12 @@ impl Daemon for Edge {
 
     async fn next_event(&mut self) -> Option<Event> {
         let Edge { inputs, routing, others, peer, probes, .. } = self;
-        let is_deaf = inputs.is_deaf();
+        let is_paused = inputs.is_paused();
         let concerns = |change: &RoutingChange| routing.concerns(change) || others.concerns(change);
         tokio::select! {
             input = inputs.next(concerns) => input.map(Event::Input),
-            heard = heard(peer.as_ref()), if !is_deaf => Some(Event::Own(heard)),
-            probed = probed(probes.as_ref()), if !is_deaf => Some(Event::Own(probed)),
+            message = peer_message(peer.as_ref()), if !is_paused => Some(Event::Own(message)),
+            probed = probed(probes.as_ref()), if !is_paused => Some(Event::Own(probed)),
         }
     }
 
@@ -226,14 +226,14 @@ impl Daemon for Edge {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        self.inputs.hear();
+        self.inputs.resume();
         self.netlink.renew()?;
         let at_work = self.tenure.is_at_work();
         let back = self.program.stay_attached(&self.netlink, &self.options.config, at_work).await?;
         self.others.count(back);
         self.refresh_probes()?;
         self.write_sites()?;
-        self.tell_peer();
+        self.send_to_peer();
         if self.others.firewall.is_due() {
             self.read_firewall();
         }
@@ -271,9 +271,9 @@ impl Daemon for Edge {
 }
 
 /// Waits for the other edge; never completes without one.
-async fn heard(peer: Option<&peer::Peer>) -> Result<(), AgentError> {
+async fn peer_message(peer: Option<&peer::Peer>) -> Result<(), AgentError> {
     match peer {
-        Some(peer) => peer.is_heard().await,
+        Some(peer) => peer.is_readable().await,
         None => std::future::pending().await,
     }
 }
@@ -363,7 +363,7 @@ impl Edge {
         }
         if !verdicts.is_empty() {
             self.write_sites()?;
-            self.tell_peer();
+            self.send_to_peer();
         }
         Ok(())
     }
@@ -381,10 +381,10 @@ impl Edge {
         peer::Message::new(self.settings().generation, &digests, dead.collect())
     }
 
-    fn tell_peer(&mut self) {
+    fn send_to_peer(&mut self) {
         let message = self.message();
         if let Some(peer) = &mut self.peer {
-            peer.tell(&message);
+            peer.send(&message);
         }
     }
 

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Most connections that are explained one by one.
-const MOST: usize = 16;
+const MAX: usize = 16;
 
 /// What is printed as JSON.
 #[derive(Serialize)]
@@ -167,8 +167,8 @@ impl Around {
             }
             _ => {}
         }
-        let more = explained.len().saturating_sub(MOST);
-        explained.truncate(MOST);
+        let more = explained.len().saturating_sub(MAX);
+        explained.truncate(MAX);
         Ok((explained, more))
     }
 

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The most runs of one call: more are a mistake in the values.
-const MOST: usize = 10_000;
+const MAX: usize = 10_000;
 
 /// One value of each key.
 struct Point {
@@ -83,8 +83,8 @@ pub fn run(args: SimSweep) -> Outcome {
 /// Every combination of the values, the last key's changing fastest.
 fn points(args: &SimSweep) -> Result<Vec<Point>, Failure> {
     let number = args.over.iter().map(|sweep| sweep.values().len()).try_fold(1_usize, usize::checked_mul);
-    let Some(number) = number.filter(|number| *number <= MOST) else {
-        return Err(Failure::usage(format!("--over: these are more than {MOST} runs; give fewer values")));
+    let Some(number) = number.filter(|number| *number <= MAX) else {
+        return Err(Failure::usage(format!("--over: these are more than {MAX} runs; give fewer values")));
     };
     let point = |number: usize| {
         let mut rest = number;

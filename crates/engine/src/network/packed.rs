@@ -8,7 +8,7 @@ pub(crate) const ARC_MASK: u64 = (1 << ARC_BITS) - 1;
 
 /// A packet on a link, in 16 bytes: large networks are as fast as memory is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Carried {
+pub(crate) struct PackedPacket {
     /// When it arrives, above [`WORD_BITS`] bits of what a hop needs to know, so that the packet itself is not looked at
     /// at a hop: its length, and whether it may be marked ([`CAPABLE`]) and is ([`MARKED`]).
     arrives_and_word: u64,
@@ -22,10 +22,10 @@ pub(super) const LENGTH: u32 = 0xffff;
 pub(super) const CAPABLE: u32 = 1 << 16;
 pub(super) const MARKED: u32 = 1 << 17;
 
-impl Carried {
+impl PackedPacket {
     #[inline(always)]
     pub(crate) fn new(arrives: u64, word: u32, packet: u32, hop: u32) -> Self {
-        Carried { arrives_and_word: arrives << WORD_BITS | u64::from(word), packet, hop }
+        PackedPacket { arrives_and_word: arrives << WORD_BITS | u64::from(word), packet, hop }
     }
 
     #[inline(always)]
@@ -72,7 +72,7 @@ impl Hop {
     }
 }
 
-/// What a hop needs to know of a packet; see [`Carried`].
+/// What a hop needs to know of a packet; see [`PackedPacket`].
 #[inline(always)]
 pub(crate) fn word_of(packet: &Packet) -> u32 {
     let capable = if packet.flags.has(Flags::ECT) { CAPABLE } else { 0 };

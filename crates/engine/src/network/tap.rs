@@ -3,7 +3,7 @@
 use sidestep_net::{ArcId, Time};
 use sidestep_proto::packet::{Flags, Packet};
 
-use super::{Carried, Network, packed::MARKED};
+use super::{Network, PackedPacket, packed::MARKED};
 
 /// What is copied as it arrives.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Network {
     }
 
     #[inline]
-    pub(super) fn copy(&mut self, now: u64, arc: usize, carried: Carried) {
+    pub(super) fn copy(&mut self, now: u64, arc: usize, carried: PackedPacket) {
         let Some(tap) = self.tap.as_mut().filter(|tap| tap.arcs[arc]) else { return };
         let mut packet = self.packets[carried.packet as usize];
         packet.flags = packet.flags.with(Flags::when(carried.word() & MARKED != 0, Flags::CE));

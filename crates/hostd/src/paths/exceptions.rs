@@ -15,7 +15,7 @@ use super::{file::StaticDestination, local::Local, routes::DestinationPaths};
 use crate::AgentError;
 
 /// Most routes of the main table that are heeded. The program's map has room for 4,096 destinations.
-const MOST: usize = 1024;
+const MAX: usize = 1024;
 
 /// What the main table has within the destinations.
 #[derive(Debug, Default)]
@@ -33,10 +33,10 @@ impl Exceptions {
     pub async fn find(netlink: &Netlink, sets: &[DestinationPaths]) -> Result<Self, AgentError> {
         let around: Vec<_> = sets.iter().map(|set| set.destination.trunc()).collect();
         let inner = netlink.inner_routes(&around).await?;
-        if inner.len() > MOST {
+        if inner.len() > MAX {
             tracing::warn!(
                 routes = inner.len(),
-                most = MOST,
+                most = MAX,
                 "the main table has too many routes within destinations with paths: only connected subnets are left alone"
             );
         }
@@ -76,7 +76,7 @@ impl Exceptions {
     pub fn winning<'a>(&'a self, sets: &'a [DestinationPaths]) -> impl Iterator<Item = &'a InnerRoute> {
         let has_paths =
             |route: &&InnerRoute| surroundings(sets, route.destination).is_some_and(|around| !around.paths.is_empty());
-        heeded(&self.inner).filter(has_paths).take(MOST)
+        heeded(&self.inner).filter(has_paths).take(MAX)
     }
 
     /// The same as destinations without paths.
@@ -95,7 +95,7 @@ impl Exceptions {
 
 /// Those of these routes that win: all, or if that is too many those to connected subnets.
 fn heeded(inner: &[InnerRoute]) -> impl Iterator<Item = &InnerRoute> {
-    let all = inner.len() <= MOST;
+    let all = inner.len() <= MAX;
     inner.iter().filter(move |route| all || route.connected)
 }
 
@@ -145,7 +145,7 @@ fn captured_of(destinations: &[StaticDestination], inner: &[InnerRoute]) -> Vec<
     let mut left_alone: BTreeMap<IpNet, Vec<InnerRoute>> = BTreeMap::new();
     let has_paths = |net: IpNet| destinations.iter().any(|of| of.prefix.trunc() == net && !of.paths.is_empty());
     let winning = heeded(inner).filter_map(|route| Some((nearest(route).filter(|net| has_paths(*net))?, route)));
-    for (destination, route) in winning.take(MOST) {
+    for (destination, route) in winning.take(MAX) {
         left_alone.entry(destination).or_default().push(*route);
     }
     let one = |(destination, paths)| {
@@ -174,12 +174,12 @@ mod tests {
         };
         let inside = InnerRoute { destination: "2001:db8:1::/48".parse().unwrap(), connected: true, interface: None };
         let mut inner = vec![inside, route(1, true)];
-        inner.extend((2..MOST).map(|n| route(n, false)));
+        inner.extend((2..MAX).map(|n| route(n, false)));
         let left_alone = |inner: &[InnerRoute]| {
             captured_of(&destinations, inner).iter().map(|one| one.left_alone.len()).collect::<Vec<_>>()
         };
-        assert_eq!(left_alone(&inner), [MOST - 1, 0]);
-        inner.push(route(MOST, false));
+        assert_eq!(left_alone(&inner), [MAX - 1, 0]);
+        inner.push(route(MAX, false));
         assert_eq!(left_alone(&inner), [1, 0], "as the agent does");
     }
 }

@@ -8,7 +8,7 @@ use sidestep_linux::netlink::{LOCAL_TABLE, Netlink};
 use crate::AgentError;
 
 /// Most of them that are heeded. They share the program's map, with room for 4,096 destinations, with paths and routes.
-const MOST: usize = 1024;
+const MAX: usize = 1024;
 
 /// Never another host's, or not beyond the link: "this host" and loopback (RFC 1122, RFC 4291), link-local (RFC 3927,
 /// RFC 4291), multicast (RFC 5771, RFC 4291), limited broadcast (RFC 919).
@@ -69,18 +69,18 @@ impl Local {
         };
         let always = self.always.iter().filter(is_needed).copied();
         let mut table: Vec<IpNet> = self.table.iter().filter(is_needed).copied().collect();
-        if table.len() > MOST {
+        if table.len() > MAX {
             // Not beyond a destination: an address on its edge has no neighbour there.
             let merged = IpNet::aggregate(&table);
             table = merged.into_iter().filter(|net| nearest(&around, *net).is_some()).collect();
         }
-        if table.len() > MOST {
+        if table.len() > MAX {
             tracing::warn!(
                 addresses = table.len(),
-                most = MOST,
+                most = MAX,
                 "this host has too many addresses: connections to the last of them are taken for those of paths"
             );
-            table.truncate(MOST);
+            table.truncate(MAX);
         }
         always.chain(table).collect()
     }
@@ -164,7 +164,7 @@ mod tests {
         let block = Local::of((0..4096).map(address)).within(&around, &BTreeSet::new());
         assert_eq!((block.len(), block[5].to_string()), (6, "10.0.0.0/20".into()));
         let scattered = Local::of((0..4096).map(|n| address(4 * n))).within(&around, &BTreeSet::new());
-        assert_eq!(scattered.len(), 5 + MOST);
+        assert_eq!(scattered.len(), 5 + MAX);
     }
 
     #[test]

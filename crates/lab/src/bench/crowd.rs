@@ -24,7 +24,7 @@ use super::{
 use crate::error::LabError;
 
 /// Most connections: they all have one client, whose ports are about 28,000.
-pub const MOST: u32 = 20_000;
+pub const MAX_CONNECTIONS: u32 = 20_000;
 
 /// What became of the connections, and what they cost.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// # Errors
 /// Without root, where the kernel lacks what the agent needs, or where so many files cannot be open.
 pub fn crowd(options: &BenchOptions, connections: u32, progress: Progress<'_>) -> Result<Crowd, LabError> {
-    let wanted = connections.clamp(1, MOST) as usize;
+    let wanted = connections.clamp(1, MAX_CONNECTIONS) as usize;
     // The other 200 are for everything that is no connection.
     allow_descriptors(u64::from(connections) + 200)?;
     progress("building the network", 0, 4);

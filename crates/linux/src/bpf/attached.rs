@@ -26,7 +26,7 @@ const PLACES: [(u32, &str); 3] = [
 ];
 
 /// Most programs of a group that are looked at.
-const MOST: usize = 64;
+const MAX: usize = 64;
 /// Most processes that are searched for one that holds a program.
 const MAX_PROCESSES: usize = 32_768;
 
@@ -138,7 +138,7 @@ fn query(group: &Path, kind: u32) -> io::Result<Found> {
 
 fn query_as(group: &Path, kind: u32, flags: u32) -> io::Result<Found> {
     let directory = File::open(group)?;
-    let mut programs = vec![0; MOST];
+    let mut programs = vec![0; MAX];
     let (mut rule, mut count) = (0, programs.len() as u32);
     // SAFETY: the kernel writes at most `count` numbers, for which there is room; the descriptor is open.
     let status = unsafe {

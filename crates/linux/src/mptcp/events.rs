@@ -89,7 +89,7 @@ pub struct FirstSubflow {
 
 /// What a look at the socket of events gives.
 #[derive(Debug)]
-pub enum Heard {
+pub enum Received {
     /// Events, in their order.
     Events(Vec<MptcpEvent>),
     /// Events were lost: the kernel had no room for them. None that came before is left.
@@ -151,7 +151,7 @@ impl EventSocket {
     }
 
     /// Reads at most `most` events that have come, without waiting.
-    pub fn read(&mut self, most: usize) -> Result<Heard> {
+    pub fn read(&mut self, most: usize) -> Result<Received> {
         let mut events = Vec::new();
         while events.len() < most {
             self.buffer.clear();
@@ -170,12 +170,12 @@ impl EventSocket {
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
                     // The kernel reports further losses only when everything was read.
                     self.drain();
-                    return Ok(Heard::Overflow);
+                    return Ok(Received::Overflow);
                 }
                 Err(error) => return Err(LinuxError::io("reading events of MPTCP", error)),
             }
         }
-        Ok(if events.is_empty() { Heard::Nothing } else { Heard::Events(events) })
+        Ok(if events.is_empty() { Received::Nothing } else { Received::Events(events) })
     }
 
     fn drain(&mut self) {

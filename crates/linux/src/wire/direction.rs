@@ -8,9 +8,9 @@ use sidestep_proto::link::{LinkModel, LinkState, Verdict};
 
 use super::{
     ArcStats,
-    book::Book,
     ecn::{self, ETHERNET_HEADER},
     frames::{Frames, Room},
+    thread_stats::ThreadStats,
 };
 use crate::tap::Tap;
 
@@ -85,14 +85,14 @@ impl WireDirection {
     ///
     /// # Errors
     /// The TAP is gone.
-    pub(super) fn receive(&mut self, book: &mut Book) -> Result<(), Errno> {
+    pub(super) fn receive(&mut self, stats: &mut ThreadStats) -> Result<(), Errno> {
         for _ in 0..BATCH {
             let room = self.frames.room();
             let bytes = self.frames.bytes_mut(room);
             match nix::unistd::read(&*self.from, &mut *bytes) {
                 Ok(len) => {
-                    let now = book.read();
-                    let arrived = book.arrival(bytes, self.address, now);
+                    let now = stats.read();
+                    let arrived = stats.arrival(bytes, self.address, now);
                     self.arrived = self.arrived.max(arrived);
                     self.admit(self.arrived, room, len);
                 }
@@ -105,24 +105,24 @@ impl WireDirection {
 
     /// Hands the frames that are due by `now` to the far TAP, at most a batch of them, and notes how late each was and
     /// what it took; returns when that was done.
-    pub(super) fn transmit(&mut self, now: Time, book: &mut Book) -> Time {
+    pub(super) fn transmit(&mut self, now: Time, stats: &mut ThreadStats) -> Time {
         let mut begun = now;
         for _ in 0..BATCH {
             let Some((due, frame)) = self.frames.first() else { break };
             if due > now {
                 break;
             }
-            book.hands_over(due);
+            stats.hands_over(due);
             if nix::unistd::write(&*self.to, frame).is_err() {
                 self.write_errors += 1;
             }
             let behind = begun.since(due);
-            self.late += u64::from(book.lateness.record(behind));
+            self.late += u64::from(stats.lateness.record(behind));
             self.max_late = self.max_late.max(behind);
             self.frames.pop();
-            begun = book.wrote();
+            begun = stats.wrote();
         }
-        book.handed_over();
+        stats.handed_over();
         begun
     }
 

@@ -7,8 +7,8 @@ use std::{
 use sidestep_net::{Queue, QueueLimit, Rate, Ratio};
 
 use super::{
-    book::monotonic,
     port::{Port, ipv6_frame},
+    thread_stats::monotonic,
     *,
 };
 use crate::{

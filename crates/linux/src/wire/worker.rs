@@ -17,7 +17,7 @@ use nix::{
 use sidestep_net::{Channel, Span, Time};
 use sidestep_proto::link::LinkState;
 
-use super::{ArcStats, WireStats, book::Book, direction::WireDirection};
+use super::{ArcStats, WireStats, direction::WireDirection, thread_stats::ThreadStats};
 use crate::{
     bpf::arrivals::Arrivals,
     error::{LinuxError, Result},
@@ -56,7 +56,7 @@ pub(super) struct Worker {
     /// When each direction has a frame to deliver. Going through these few cache lines once a round is cheaper than
     /// keeping a heap in order for each frame.
     due: Vec<Time>,
-    book: Book,
+    stats: ThreadStats,
     /// What says when frames arrived, and this thread's number there.
     arrivals: Option<(Arc<Arrivals>, usize)>,
 }
@@ -88,14 +88,14 @@ impl Worker {
         let bell = Arc::new(bell);
         let mailbox = Mailbox { commands: sender, bell: Arc::clone(&bell) };
         let due = vec![Time::MAX; directions.len()];
-        Ok((Worker { epoll, commands, bell, directions, due, book: Book::new(started), arrivals }, mailbox))
+        Ok((Worker { epoll, commands, bell, directions, due, stats: ThreadStats::new(started), arrivals }, mailbox))
     }
 
     /// Serves the wires until the command to stop; returns what they have done.
     pub(super) fn run(mut self) -> WireStats {
         hurry();
         match self.arrivals.take().map(|(arrivals, number)| arrivals.enter(number)) {
-            Some(Ok(entered)) => self.book.enter(entered),
+            Some(Ok(entered)) => self.stats.enter(entered),
             Some(Err(error)) => tracing::warn!("frames arrive when they are read: {error}"),
             None => {}
         }
@@ -123,22 +123,22 @@ impl Worker {
     fn wait(&mut self, next: Time, events: &mut [libc::epoll_event]) -> std::result::Result<usize, Errno> {
         // Asked before, to know when the thread sleeps: what it takes to wake is not what frames take.
         let count = wait(&self.epoll, events, Some(Span::ZERO))?;
-        let now = self.book.now();
+        let now = self.stats.now();
         if count > 0 || next <= now {
             return Ok(count);
         }
         let count = wait(&self.epoll, events, (next < Time::MAX).then(|| next.since(now)))?;
-        self.book.slept(next);
+        self.stats.slept(next);
         Ok(count)
     }
 
     /// Delivers what is due; returns when something will be.
     fn transmit(&mut self) -> Time {
         let mut next = Time::MAX;
-        let mut now = self.book.now();
+        let mut now = self.stats.now();
         for (due, direction) in self.due.iter_mut().zip(&mut self.directions) {
             if *due <= now {
-                now = direction.transmit(now, &mut self.book);
+                now = direction.transmit(now, &mut self.stats);
                 *due = direction.next_due();
             }
             next = next.min(*due);
@@ -149,7 +149,7 @@ impl Worker {
     /// Takes what the direction's TAP has.
     fn receive(&mut self, index: usize) {
         let (Some(direction), Some(due)) = (self.directions.get_mut(index), self.due.get_mut(index)) else { return };
-        if let Err(errno) = direction.receive(&mut self.book) {
+        if let Err(errno) = direction.receive(&mut self.stats) {
             // Its namespace may have gone before the wires; one warning is enough.
             tracing::warn!("{} has gone: {errno}", direction.source().name());
             let _ = self.epoll.delete(direction.source());
@@ -162,7 +162,7 @@ impl Worker {
         // Emptied first: a command that comes later rings again.
         let _ = self.bell.read();
         while let Ok(command) = self.commands.try_recv() {
-            let now = self.book.now();
+            let now = self.stats.now();
             match command {
                 Command::SetState(index, state) => {
                     if let Some(direction) = self.directions.get_mut(index) {
@@ -195,16 +195,16 @@ impl Worker {
     }
 
     fn stats(&self) -> WireStats {
-        let now = self.book.now();
+        let now = self.stats.now();
         let cpu = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(std::time::Duration::from).unwrap_or_default();
         WireStats {
             at: now,
             arcs: self.arcs(now),
-            lateness: self.book.lateness.clone(),
-            times: self.book.times.clone(),
+            lateness: self.stats.lateness.clone(),
+            times: self.stats.times.clone(),
             threads: 1,
-            wakes: self.book.wakes.kept.clone(),
-            stalls: self.book.stalls.clone(),
+            wakes: self.stats.wakes.kept.clone(),
+            stalls: self.stats.stalls.clone(),
             cpu: Span::from_nanos(cpu.as_nanos() as u64),
         }
     }

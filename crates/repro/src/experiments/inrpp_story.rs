@@ -90,7 +90,7 @@ pub(super) fn frames(series: &[&Sample], until: f64) -> Vec<Frame> {
 }
 
 /// What happens, by the frame: the text below the picture.
-fn says(frame: &Frame) -> &'static str {
+fn caption(frame: &Frame) -> &'static str {
     let held = |cache: usize| frame.stored[cache].iter().sum::<f64>();
     match (frame.presses, held(0) > 0.05, held(1) > 0.05) {
         ([true, _], ..) => "Node 4's cache is nearly full, too: it tells the hosts, which send a packet for each ACK.",
@@ -211,10 +211,11 @@ fn scene(svg: &mut String, frames: &[Frame], seconds: f64) {
     // Runs of frames that say the same share a text.
     let mut from = 0;
     while let Some(first) = frames.get(from) {
-        let same = frames.iter().skip(from).take_while(|frame| says(frame) == says(first)).count();
+        let same = frames.iter().skip(from).take_while(|frame| caption(frame) == caption(first)).count();
         let span = from..from + same;
         let shows = shown(frames.len(), seconds, &span);
-        let _ = writeln!(svg, r#"<text x="20" y="362" font-size="16" {}>{}{}</text>"#, shows.0, shows.1, says(first));
+        let _ =
+            writeln!(svg, r#"<text x="20" y="362" font-size="16" {}>{}{}</text>"#, shows.0, shows.1, caption(first));
         from += same;
     }
     let mut from = 0;
@@ -303,7 +304,8 @@ mod tests {
         );
         assert_eq!((frames[1].stored[1], frames[1].presses), ([0.0, 10.5, 0.0], [false, true]));
         assert!(
-            says(&frames[0]).contains("around over node 1") && says(&frames[1]).contains("asks node 4 to slow down")
+            caption(&frames[0]).contains("around over node 1")
+                && caption(&frames[1]).contains("asks node 4 to slow down")
         );
         let moves = animation(&frames);
         // The arrow of node 0 appears, and its cache fills; node 4's stay as they are.

@@ -1,7 +1,7 @@
 //! Where a plot writes what happens in a run.
 
 use super::{LEFT, RIGHT, TOP, shorten};
-use crate::{Scene, hover::Hover};
+use crate::{Scene, tooltip::Tooltips};
 
 /// The width of a letter in pixels.
 const LETTER: i32 = 7;
@@ -46,13 +46,13 @@ pub(super) fn marks(scene: &Scene, end: f64, column: impl Fn(f64) -> i32) -> Vec
 }
 
 /// Each event's line and label tell the whole of it.
-pub(super) fn tell(hover: &mut Hover, marks: &[Mark<'_>], bottom: i32) {
+pub(super) fn add_tooltips(tooltips: &mut Tooltips, marks: &[Mark<'_>], bottom: i32) {
     for Mark { at, text, x, label } in marks {
         let says = format!("{at:.2} s\n{}", text.replace(", ", "\n"));
-        hover.add([x - REACH, TOP - 4].map(f64::from), [2 * REACH, bottom - TOP + 4].map(f64::from), &says);
+        tooltips.add([x - REACH, TOP - 4].map(f64::from), [2 * REACH, bottom - TOP + 4].map(f64::from), &says);
         if let Some((left, shown)) = label {
             let width = LETTER * shown.chars().count() as i32;
-            hover.add([*left, TOP - 19].map(f64::from), [width, 15].map(f64::from), &says);
+            tooltips.add([*left, TOP - 19].map(f64::from), [width, 15].map(f64::from), &says);
         }
     }
 }
@@ -106,9 +106,9 @@ mod tests {
     #[test]
     fn an_event_tells_all_of_it_on_its_line_though_it_has_no_label() {
         let scene = scene(&[(1.0, LONG), (1.5, "<p1> up")]);
-        let mut hover = Hover::default();
-        tell(&mut hover, &marks(&scene, 20.0, column), 500);
-        let told = hover.over("<svg xmlns=\"http://www.w3.org/2000/svg\"></svg>");
+        let mut tooltips = Tooltips::default();
+        add_tooltips(&mut tooltips, &marks(&scene, 20.0, column), 500);
+        let told = tooltips.over("<svg xmlns=\"http://www.w3.org/2000/svg\"></svg>");
         assert_eq!(told.matches("<title>1.00 s\nKansas-Indianapolis down\nDenver-Kansas down\n").count(), 2, "{told}");
         assert_eq!(told.matches("<title>1.50 s\n&lt;p1&gt; up</title>").count(), 1, "{told}");
     }

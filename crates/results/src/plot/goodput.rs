@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     RunResult, Scene, Trace,
-    ink::{INK, PALETTE, QUIET, letters},
+    palette::{INK, PALETTE, QUIET, letters},
     summary::{exact, mean_goodput, megabits},
 };
 

@@ -314,7 +314,7 @@ impl Custody {
     }
 
     /// An ACK has come back over the link behind the cache.
-    pub(super) fn hears(&self, flow: u64) {
+    pub(super) fn handle_ack(&self, flow: u64) {
         if !self.flows.contains(&flow) {
             self.network.astray.store(true, Ordering::Relaxed);
         }
@@ -328,7 +328,7 @@ impl Custody {
     }
 
     /// An ACK with *slow down* goes to those before the cache.
-    pub(super) fn tells(&mut self, now: Time, flow: u64, level: Level) {
+    pub(super) fn count_notification(&mut self, now: Time, flow: u64, level: Level) {
         self.pressed = true;
         self.surplus += PACKET as i64;
         self.leaves(level);

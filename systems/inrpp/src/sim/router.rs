@@ -128,14 +128,14 @@ impl RouterNode {
     /// Notes what the router says on an ACK, of data that leaves by `from`, for those before it.
     fn account_ack(&mut self, now: Time, from: Port, back: ArcId, flow: u64, said: &AckFields, node: &Node<'_>) {
         let Some(custody) = self.custody.get_mut(usize::from(from.0)) else { return };
-        custody.hears(flow);
+        custody.handle_ack(flow);
         if said.notification.is_some() || said.nonces != Nonces::default() {
             custody.waits(back, node.free_at(back).since(now));
         }
         match said.notification.map(|said| said.notice) {
             Some(Notice::SlowDown) => {
                 let level = Level { held: self.router.occupancy(from), dropped: self.router.counters(from).dropped };
-                custody.tells(now, flow, level);
+                custody.count_notification(now, flow, level);
             }
             Some(Notice::Cancel) => custody.ends(),
             None => {}
@@ -193,10 +193,10 @@ impl Behaviour for RouterNode {
                 let (router, mut out) = self.with(node);
                 let fate = router.handle_data(now, to, Handle(leaving.packet.index()), &meta, &mut out);
                 let said = match fate {
-                    crate::Fate::Forward | crate::Fate::Detour(_) => router.say_on_data(to, meta.flow),
+                    crate::Fate::Forward | crate::Fate::Detour(_) => router.notify_on_data(to, meta.flow),
                     crate::Fate::Hold | crate::Fate::Drop => None,
                 };
-                out.say(leaving.packet, said);
+                out.set_notification(leaving.packet, said);
                 let fate = match fate {
                     crate::Fate::Forward => Fate::Forward,
                     crate::Fate::Hold => Fate::Hold,
@@ -330,7 +330,7 @@ impl Out<'_, '_> {
     }
 
     /// Writes what the router says on a data packet. A *cancel* is no answer to a *slow down* of a router before.
-    fn say(&mut self, packet: PacketId, said: Option<Notification>) {
+    fn set_notification(&mut self, packet: PacketId, said: Option<Notification>) {
         let Some(said) = said else { return };
         self.node.edit(packet, |packet| {
             let before = read_fields(packet).notification.map(|before| before.notice);
@@ -358,7 +358,7 @@ impl Egress for Out<'_, '_> {
 
     fn send(&mut self, packet: Handle, way: Way, said: Option<Notification>) {
         let id = PacketId::from_index(packet.0);
-        self.say(id, said);
+        self.set_notification(id, said);
         match way {
             Way::Direct(_) => {
                 self.node.release(id);

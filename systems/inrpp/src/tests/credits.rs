@@ -20,18 +20,18 @@ impl Bench {
 #[test]
 fn credits_that_one_interface_has_brought_release_nothing_that_waits_for_another() {
     let mut bench = Bench::new(config());
-    bench.hears(4, Notice::SlowDown, 98);
+    bench.handle_notice(4, Notice::SlowDown, 98);
     for _ in 0..10 {
-        bench.hears(3, Notice::SlowDown, 99);
+        bench.handle_notice(3, Notice::SlowDown, 99);
     }
     assert_eq!(bench.passed(1, 98, 5), 1, "98 has brought one credit");
     assert_eq!(bench.held(), 4);
     for _ in 0..20 {
-        bench.hears(3, Notice::SlowDown, 99);
+        bench.handle_notice(3, Notice::SlowDown, 99);
     }
     assert_eq!(bench.held(), 4, "ACKs of 99 go on to come");
     assert_eq!(bench.passed(2, 99, 40), 30, "its own credits are all there");
-    bench.hears(4, Notice::SlowDown, 98);
+    bench.handle_notice(4, Notice::SlowDown, 98);
     assert_eq!(bench.router.occupancy_of(OUT, 1), Bytes::new(3 * 1_500), "one of 98 serves a flow that waits for 98");
 }
 
@@ -40,7 +40,7 @@ fn of_each_interface_so_many_credits_are_kept_and_no_more() {
     let mut bench = Bench::new(config());
     for nonce in [98, 99] {
         for _ in 0..1_000 {
-            bench.hears(3, Notice::SlowDown, nonce);
+            bench.handle_notice(3, Notice::SlowDown, nonce);
         }
     }
     assert_eq!(bench.passed(1, 98, 100), KEPT);
@@ -52,11 +52,11 @@ fn a_cancel_forgets_the_credits_of_its_interface_alone() {
     let mut bench = Bench::new(config());
     for nonce in [98, 99] {
         for _ in 0..3 {
-            bench.hears(3, Notice::SlowDown, nonce);
+            bench.handle_notice(3, Notice::SlowDown, nonce);
         }
     }
-    bench.hears(3, Notice::Cancel, 99);
-    bench.hears(3, Notice::SlowDown, 99);
+    bench.handle_notice(3, Notice::Cancel, 99);
+    bench.handle_notice(3, Notice::SlowDown, 99);
     assert_eq!(bench.passed(2, 99, 5), 1, "the ACK since then has brought one");
     assert_eq!(bench.passed(1, 98, 5), 3);
 }

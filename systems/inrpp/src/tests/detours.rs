@@ -87,7 +87,7 @@ fn where_only_probes_get_lost_a_detour_is_given_up_within_two_decisions_and_ever
     for _ in 0..10 {
         bench.wait(Span::from_millis(10));
         bench.burst(1, 8);
-        bench.hears(2, Notice::SlowDown, 99);
+        bench.handle_notice(2, Notice::SlowDown, 99);
         bench.data(2, Nonces::one(Nonce(99)));
     }
     assert_eq!(decision + decision, Span::from_millis(100), "so long ago the last answer came");

@@ -52,21 +52,21 @@ fn notifications_ride_on_data_where_acks_take_other_routes() {
     assert_eq!(bench.state(), State::Backpressure);
     bench.wait(Span::from_millis(10));
     assert!(!bench.node.said.is_empty(), "packets that leave say it");
-    let said = bench.router.say_on_data(OUT, 1).unwrap();
+    let said = bench.router.notify_on_data(OUT, 1).unwrap();
     assert!(said.notice == Notice::SlowDown && said.nonce == Nonce(10) && said.is_signed(1, KEY));
-    assert_eq!(Bench::new(config()).router.say_on_data(OUT, 1), None);
+    assert_eq!(Bench::new(config()).router.notify_on_data(OUT, 1), None);
 }
 
 #[test]
 fn credits_in_turn_pass_over_the_flow_that_brings_them() {
     let mut bench = Bench::new(Config { credit: Credit::RoundRobin, ..config() });
     let named = Nonces::one(Nonce(99));
-    bench.hears(3, Notice::SlowDown, 99);
+    bench.handle_notice(3, Notice::SlowDown, 99);
     bench.data(3, named);
     let handed = bench.handed;
     bench.data(1, named);
     bench.data(2, named);
-    bench.hears(2, Notice::SlowDown, 99);
+    bench.handle_notice(2, Notice::SlowDown, 99);
     assert_eq!(bench.node.sent.last().map(|sent| sent.0), Some(handed), "flow 1 waited first");
 }
 

@@ -59,12 +59,12 @@ use self::{
     mark_routing::MarkRouting,
     metrics::Reading,
     others::Others,
-    ownership::Ground,
+    ownership::RoutingSpace,
     paths_in_place::PathsInPlace,
     program_paths::ProgramPaths,
     records::Records,
     replies::{Odds, Replies},
-    stuck::{Scene, tell_what_resets_lack},
+    stuck::{Scene, warn_what_resets_lack},
 };
 pub use self::{
     cleanup::stop_host,
@@ -173,7 +173,7 @@ impl Host {
         let own = own_paths(&options, &interfaces(&netlink, &options.config).await?, before.is_some())?;
         let map = ProgramPaths::inherit(&program)?;
         let inherited_age = before.as_ref().map(|before| Time::from_nanos(before.paths_ns));
-        let ground = Ground::new(&options, claim)?;
+        let ground = RoutingSpace::new(&options, claim)?;
         let records = Records::new(recorder, &program, &options.config)?;
         let mut host = Host {
             inputs,
@@ -260,7 +260,7 @@ impl Host {
         let counters = self.program.counters()?;
         self.attachment.begin(&mut self.program, &self.options.cgroup)?;
         self.program.keep_state();
-        tell_what_resets_lack(&self.options.config.agent);
+        warn_what_resets_lack(&self.options.config.agent);
         self.records.begin_summary(counters);
         Ok(())
     }
@@ -318,11 +318,11 @@ impl Daemon for Host {
 
     async fn next_event(&mut self) -> Option<Event> {
         let Host { inputs, routing, others, records, .. } = self;
-        let is_deaf = inputs.is_deaf();
+        let is_paused = inputs.is_paused();
         let concerns = |change: &RoutingChange| routing.concerns(change) || others.concerns(change);
         tokio::select! {
             input = inputs.next(concerns) => input.map(Event::Input),
-            recorded = records.ready(), if !is_deaf => Some(Event::Recorded(recorded)),
+            recorded = records.ready(), if !is_paused => Some(Event::Recorded(recorded)),
         }
     }
 
@@ -366,7 +366,7 @@ impl Daemon for Host {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        self.inputs.hear();
+        self.inputs.resume();
         if self.program.is_asked_to_end() {
             tracing::info!("the state is gone: asked to stop");
             return Ok(ControlFlow::Break(()));
@@ -430,7 +430,7 @@ impl Daemon for Host {
 
     async fn stop(self, end: End) -> Result<(), AgentError> {
         let recorded = self.records.take(&self.program);
-        let keeps = self.attachment.keeps(end, self.options.keep);
+        let keeps = self.attachment.should_keep_state(end, self.options.keep);
         // Without a state the next daemon would not know of its connections; but what an earlier one left is not ours.
         let has_state = self.options.pins.is_some() && !self.program.is_asked_to_end();
         if keeps && (has_state || !self.attachment.is_at_work()) {

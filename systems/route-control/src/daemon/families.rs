@@ -24,7 +24,7 @@ pub(super) struct Side {
     pub(super) decided: u64,
     pub(super) active_since: f64,
     /// What the log said last: why packets stay or move, and the health of each egress.
-    pub(super) told_reason: Option<Reason>,
+    pub(super) logged_reason: Option<Reason>,
     pub(super) told_health: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl Side {
             moved: BTreeMap::new(),
             decided: 0,
             active_since: unix_now(),
-            told_reason: None,
+            logged_reason: None,
             told_health: Vec::new(),
         })
     }
@@ -146,7 +146,7 @@ impl RouteControl {
             let (random, later) = (self.probers.draw(), self.probers.draw());
             let Some(side) = self.side(family) else { return Ok(()) };
             if side.controller.next_timeout().is_some_and(|(_, timeout)| timeout == Timeout::Decision) {
-                self.tell_passages(family, now)?;
+                self.report_passages(family, now)?;
             }
             let Some(side) = self.side_mut(family) else { return Ok(()) };
             side.controller.handle_timeout(now, random);
@@ -163,8 +163,8 @@ impl RouteControl {
     pub(super) fn take_decision(&mut self, family: Family) {
         let Some(decision) = self.side_mut(family).and_then(|side| side.controller.poll_decision()) else { return };
         self.note(family, decision.from, decision.to, decision.reason);
-        self.tell_health(family);
-        self.tell_decision(family, decision);
+        self.log_health(family);
+        self.log_decision(family, decision);
         if decision.from == decision.to {
             return;
         }

@@ -39,17 +39,17 @@ impl RouteControl {
         let network = Network::read(&self.netlink, &self.options.config).await?;
         let before = self.egresses.replace(network.ways(&self.options.config));
         for egress in 0..self.egresses.ways.len() {
-            self.say_ways(egress, before.get(egress));
+            self.log_ways(egress, before.get(egress));
         }
-        self.say_unclaimed(&network);
+        self.log_unclaimed(&network);
         self.follow_sockets();
         self.look_at_probing();
-        self.tell_carriers();
+        self.report_carriers();
         Ok(())
     }
 
     /// Says where an egress leads, when that has changed.
-    fn say_ways(&self, egress: usize, before: Option<&Ways>) {
+    fn log_ways(&self, egress: usize, before: Option<&Ways>) {
         let (Some(ways), Some(of)) = (self.egresses.ways.get(egress), self.options.config.egresses.get(egress)) else {
             return;
         };
@@ -69,7 +69,7 @@ impl RouteControl {
     }
 
     /// Says once which delegated prefixes belong to no egress as far as can be told.
-    fn say_unclaimed(&mut self, network: &Network) {
+    fn log_unclaimed(&mut self, network: &Network) {
         if !self.options.config.egresses.iter().any(super::EgressConfig::follows_sources) {
             return;
         }

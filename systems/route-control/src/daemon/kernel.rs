@@ -250,7 +250,7 @@ impl RouteControl {
     }
 
     /// Tells the controllers which egresses can be used at all.
-    pub(super) fn tell_carriers(&mut self) {
+    pub(super) fn report_carriers(&mut self) {
         let now = sidestep_linux::monotonic_now();
         let decides: Vec<Family> =
             self.sides.iter().filter(|side| side.follows.is_none()).map(|side| side.family).collect();
@@ -334,7 +334,7 @@ impl RouteControl {
             let (name, of) = (self.name(egress), family.to_string());
             tracing::warn!(egress = name, family = of, why, "the kernel takes no route by an egress, which is left");
             self.egresses.refuse(egress, family, why);
-            self.tell_carriers();
+            self.report_carriers();
             wanted = self.wanted();
         }
         let rules = self.numbers().rules(&self.options.config, &self.egresses.ways);

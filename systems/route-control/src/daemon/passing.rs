@@ -64,7 +64,7 @@ impl Passing {
 
 impl RouteControl {
     /// Tells the controller of a family what of it has passed each egress.
-    pub(super) fn tell_passages(&mut self, family: Family, now: Time) -> Result<(), AgentError> {
+    pub(super) fn report_passages(&mut self, family: Family, now: Time) -> Result<(), AgentError> {
         let Some(passive) = &mut self.passing.passive else { return Ok(()) };
         let samples = passive.sample_family(family)?;
         let (count, active) = (self.egresses.len(), self.active(family));

@@ -17,7 +17,7 @@ use super::{EgressConfig, RouteControlConfig, ways::Network};
 /// The least that a delegated prefix has in common with an address of its provider, in bits.
 const ALLOCATION: u32 = 32;
 /// Most prefixes of an egress.
-const MOST: usize = 64;
+const MAX: usize = 64;
 
 /// The sources of each egress. Prefixes that two egresses would have count for none; of their addresses each has its own.
 pub(super) fn of(config: &RouteControlConfig, network: &Network) -> Vec<Vec<IpNet>> {
@@ -48,7 +48,7 @@ pub(super) fn of(config: &RouteControlConfig, network: &Network) -> Vec<Vec<IpNe
         mine.sort();
         mine.dedup();
         let wider = |prefix: &IpNet| mine.iter().any(|other| other != prefix && other.contains(prefix));
-        all.push(mine.iter().filter(|prefix| !wider(prefix)).take(MOST).copied().collect());
+        all.push(mine.iter().filter(|prefix| !wider(prefix)).take(MAX).copied().collect());
     }
     all
 }

@@ -57,7 +57,7 @@ impl RouteControl {
         let acquitted = suspicion.take(now, sample);
         let wanted = suspicion.wants_trial(now);
         if acquitted {
-            self.tell_verdict((family, egress), now, true, "what passes it is answered again");
+            self.report_verdict((family, egress), now, true, "what passes it is answered again");
         }
         // One that is dead anyway needs no trial.
         let Some(since) = wanted.filter(|_| self.health(family, egress) != Some(Health::Dead)) else { return Ok(()) };
@@ -115,11 +115,11 @@ impl RouteControl {
             of(|one| one.by_other),
             self.name(other)
         );
-        self.tell_verdict((family, accused), now, forwards, &evidence);
+        self.report_verdict((family, accused), now, forwards, &evidence);
     }
 
     /// Tells the controller whether what passes an egress gets through, and says why.
-    fn tell_verdict(&mut self, (family, egress): (Family, usize), now: Time, forwards: bool, evidence: &str) {
+    fn report_verdict(&mut self, (family, egress): (Family, usize), now: Time, forwards: bool, evidence: &str) {
         let (name, of) = (self.name(egress).to_string(), family.to_string());
         if forwards {
             tracing::warn!(egress = name, family = of, "{name} forwards {family} again: {evidence}");
@@ -134,7 +134,7 @@ impl RouteControl {
             side.controller.handle_verdict(now, egress, forwards);
         }
         self.take_decision(family);
-        self.tell_health(family);
+        self.log_health(family);
     }
 }
 

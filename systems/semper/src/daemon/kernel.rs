@@ -31,7 +31,7 @@ impl Edge {
         self.destinations.know(config, &sets, &found);
         self.refresh_probes()?;
         self.write_sites()?;
-        self.tell_peer();
+        self.send_to_peer();
         self.program.attach_all(&self.netlink, &self.options.config, self.tenure.is_at_work()).await?;
         self.routing.prune(&self.netlink, &wanted).await
     }

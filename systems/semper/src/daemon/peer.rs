@@ -23,7 +23,7 @@ use super::EdgeSettings;
 /// How long what the other edge said is believed.
 const BELIEVED: Duration = Duration::from_secs(5);
 /// Longest datagram: what is left of the least MTU of IPv6, so that no network has to fragment it.
-const MOST: usize = 1232;
+const MAX: usize = 1232;
 /// How many dead paths a datagram names at most: with numbers as long as they can be, these fit.
 const DEAD_IN_PART: usize = 70;
 /// How many datagrams a message has at most: a burst that a socket's buffer holds.
@@ -178,14 +178,14 @@ impl Peer {
     }
 
     /// Waits until a datagram is there.
-    pub(super) async fn is_heard(&self) -> Result<(), AgentError> {
+    pub(super) async fn is_readable(&self) -> Result<(), AgentError> {
         let failed = |error| LinuxError::io("listening for the other edge", error);
         Ok(self.socket.readable().await.map_err(failed)?)
     }
 
     /// Takes the datagrams that are there; others than the other edge's are not heeded.
     pub(super) fn take(&mut self) {
-        let mut bytes = [0; MOST];
+        let mut bytes = [0; MAX];
         while let Ok((length, from)) = self.socket.try_recv_from(&mut bytes) {
             let part = bytes.get(..length).and_then(Part::read);
             let Some(part) = part.filter(|_| from == self.address) else {
@@ -199,7 +199,7 @@ impl Peer {
     }
 
     /// Tells the other edge, and says if the edges have begun to differ or to agree.
-    pub(super) fn tell(&mut self, own: &Message) {
+    pub(super) fn send(&mut self, own: &Message) {
         for part in own.parts(self.round) {
             // It is not there yet, or a network is: the next message is due in a second.
             drop(self.socket.try_send_to(&part, self.address));
@@ -264,7 +264,7 @@ mod tests {
 
     /// What is made of datagrams that come in this order.
     fn made_of(parts: &[Vec<u8>], coming: &mut Option<Parts>) -> Vec<Message> {
-        let read = |bytes: &Vec<u8>| Part::read(bytes.get(..MOST).unwrap_or(bytes));
+        let read = |bytes: &Vec<u8>| Part::read(bytes.get(..MAX).unwrap_or(bytes));
         parts.iter().filter_map(|bytes| read(bytes)?.complete(coming)).collect()
     }
 
@@ -275,7 +275,7 @@ mod tests {
             let dead: BTreeSet<_> = (0..dead).map(|path| (6, u32::MAX - path)).collect();
             let message = Message::new(u64::MAX, &digests, dead);
             let mut parts = message.parts(u64::MAX);
-            assert!(parts.iter().all(|part| part.len() <= MOST), "{:?}", parts.iter().map(Vec::len).max());
+            assert!(parts.iter().all(|part| part.len() <= MAX), "{:?}", parts.iter().map(Vec::len).max());
             let mut coming = None;
             assert_eq!(made_of(&parts, &mut coming), slice::from_ref(&message));
             // In any order, also if one comes twice.

@@ -41,8 +41,8 @@ pub fn overhead(rounds: usize, seconds: f64) -> Result<Report, Failure> {
 
 /// A host with many connections.
 pub fn crowd(connections: u32) -> Result<Report, Failure> {
-    if !(1..=bench::MOST).contains(&connections) {
-        return Err(Failure::usage(format!("give 1 to {} connections", bench::MOST)));
+    if !(1..=bench::MAX_CONNECTIONS).contains(&connections) {
+        return Err(Failure::usage(format!("give 1 to {} connections", bench::MAX_CONNECTIONS)));
     }
     let options = options(1, 1.0)?;
     let progress = BenchProgress::new();

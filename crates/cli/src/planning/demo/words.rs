@@ -37,13 +37,13 @@ pub struct Verdict {
     /// How far the path changer is above it, paired by the seconds of the run; null where only the means are compared.
     pub difference: Option<Estimate>,
     /// What that says of the path changer.
-    pub says: Says,
+    pub says: Finding,
 }
 
 /// How the path changer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Says {
+pub enum Finding {
     /// Better than the other.
     Better,
     /// Worse.
@@ -83,9 +83,9 @@ impl Verdict {
         let is_sure = difference.is_none_or(|of| of.ci95[0] > 0.0 || of.ci95[1] < 0.0);
         let more_is_better = case == Case::EqualPaths;
         let says = match (is_near || !is_sure, (above > 0.0) == more_is_better) {
-            (true, _) => Says::NoDifference,
-            (false, true) => Says::Better,
-            (false, false) => Says::Worse,
+            (true, _) => Finding::NoDifference,
+            (false, true) => Finding::Better,
+            (false, false) => Finding::Worse,
         };
         Verdict { case, other, pathchanger, value, difference, says }
     }
@@ -121,11 +121,11 @@ pub fn lesson(verdicts: &[Verdict]) -> String {
         let tcp = tcp.map_or(String::new(), |tcp| format!(", {} with plain TCP", tcp.others()));
         let measured = format!("{} on average for a transfer, {} with dice{tcp}", dice.own(), dice.others());
         parts.push(match dice.says {
-            Says::Better => format!("Use the path changer where paths differ or die silently ({measured})"),
-            Says::NoDifference => {
+            Finding::Better => format!("Use the path changer where paths differ or die silently ({measured})"),
+            Finding::NoDifference => {
                 format!("Where paths differ and one dies silently, learning made no difference to dice ({measured})")
             }
-            Says::Worse => format!("Where paths differ and one dies silently, dice were better here ({measured})"),
+            Finding::Worse => format!("Where paths differ and one dies silently, dice were better here ({measured})"),
         });
     }
     if let Some(dice) = find(verdicts, Case::EqualPaths, "random") {
@@ -133,18 +133,20 @@ pub fn lesson(verdicts: &[Verdict]) -> String {
             .map_or(String::new(), |tcp| format!(", plain TCP {}", tcp.others()));
         let measured = format!("{} and {}{tcp}", dice.own(), dice.others());
         parts.push(match dice.says {
-            Says::Better => format!("also where paths are alike it carried more than dice ({measured})"),
-            Says::NoDifference => {
+            Finding::Better => format!("also where paths are alike it carried more than dice ({measured})"),
+            Finding::NoDifference => {
                 format!("where paths are alike there is no difference between it and dice ({measured})")
             }
-            Says::Worse => format!("where paths are alike dice carried more ({measured})"),
+            Finding::Worse => format!("where paths are alike dice carried more ({measured})"),
         });
     }
     if let Some(tcp) = find(verdicts, Case::BeforeTheFailure, "tcp") {
         let measured = format!("{} until that path died, {} with the path changer", tcp.others(), tcp.own());
         parts.push(match tcp.says {
-            Says::Better => format!("and even while one good path had room for all, plain TCP was slower ({measured})"),
-            Says::NoDifference | Says::Worse => {
+            Finding::Better => {
+                format!("and even while one good path had room for all, plain TCP was slower ({measured})")
+            }
+            Finding::NoDifference | Finding::Worse => {
                 format!("and plain TCP is enough while one good path has room for all ({measured})")
             }
         });
@@ -176,11 +178,11 @@ impl Verdict {
             if self.pathchanger < self.value { (self.pathchanger, self.value) } else { (self.value, self.pathchanger) };
         let times = if less > 0.0 { format!("{:.1} ×", more / less) } else { "far".to_owned() };
         match self.says {
-            Says::NoDifference => format!("no difference: {measured}"),
-            Says::Better if self.case == Case::EqualPaths => format!("{times} as much: {measured}"),
-            Says::Worse if self.case == Case::EqualPaths => format!("less: {measured}"),
-            Says::Better => format!("{times} as fast: {measured}"),
-            Says::Worse => format!("{times} as long: {measured}"),
+            Finding::NoDifference => format!("no difference: {measured}"),
+            Finding::Better if self.case == Case::EqualPaths => format!("{times} as much: {measured}"),
+            Finding::Worse if self.case == Case::EqualPaths => format!("less: {measured}"),
+            Finding::Better => format!("{times} as fast: {measured}"),
+            Finding::Worse => format!("{times} as long: {measured}"),
         }
     }
 }
@@ -204,7 +206,7 @@ mod tests {
         [run.clone(), run]
     }
 
-    fn told(goodput: [f64; 3], took: &dyn Fn(&str, f64) -> f64) -> (Vec<Says>, String, [String; 2]) {
+    fn told(goodput: [f64; 3], took: &dyn Fn(&str, f64) -> f64) -> (Vec<Finding>, String, [String; 2]) {
         let [equal, unlike] = runs(goodput);
         let verdicts = verdicts(&equal, &unlike, &transfers(took));
         (verdicts.iter().map(|one| one.says).collect(), lesson(&verdicts), parts(&verdicts))
@@ -224,7 +226,7 @@ mod tests {
             (_, false) => noisy("", start, 0.1),
         };
         let (says, lesson, [equal, unlike]) = told([20.0, 93.6, 93.4], &took);
-        use Says::{Better, NoDifference};
+        use Finding::{Better, NoDifference};
         assert_eq!(says, [NoDifference, Better, Better, Better, Better, NoDifference]);
         for wanted in [
             "Use the path changer where paths differ or die silently (",
@@ -246,14 +248,14 @@ mod tests {
     #[test]
     fn what_noise_may_explain_is_no_difference_and_what_is_worse_is_said_to_be() {
         let (says, lesson, _) = told([20.0, 93.6, 93.4], &|system, start| noisy(system, start, 0.5));
-        assert_eq!(says[2..], [Says::NoDifference; 4]);
+        assert_eq!(says[2..], [Finding::NoDifference; 4]);
         assert!(
             lesson.starts_with("Where paths differ and one dies silently, learning made no difference to dice"),
             "{lesson}"
         );
         let took = |system: &str, start: f64| noisy("", start, if system == "pathchanger" { 2.0 } else { 0.5 });
         let (says, lesson, [equal, unlike]) = told([100.0, 90.0, 50.0], &took);
-        assert_eq!(says, [Says::Worse; 6]);
+        assert_eq!(says, [Finding::Worse; 6]);
         assert!(lesson.contains("dice were better here") && lesson.contains("dice carried more"), "{lesson}");
         assert!(equal.starts_with("Less: ") && unlike.starts_with("4.0 × as long: "), "{equal} {unlike}");
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// What timers of a few milliseconds have on top (`TCP_TIMEOUT_MIN_US`): less, and a coarse clock would fire too early.
-const LEAST: u64 = 2_000_000;
+const MIN: u64 = 2_000_000;
 /// SYNs that are sent at equal distances after the first (`tcp_syn_linear_timeouts`). RFC 6298 §5, rule 5.5, would
 /// double from the first on, so that two lost SYNs cost three seconds.
 const LINEAR_SYNS: u8 = 4;
@@ -114,7 +114,7 @@ impl Linux {
         let mut after = match srtt {
             0 => Span::from_secs(1).as_nanos(),
             _ if transfer.outstanding() == 1 => 2 * srtt + config.min_rto.as_nanos(),
-            _ => 2 * srtt + LEAST,
+            _ => 2 * srtt + MIN,
         };
         let timeout = if anew { self.rto } else { self.until_timeout(transfer, now) };
         if timeout > 0 {
@@ -126,7 +126,7 @@ impl Linux {
 
     /// Segments may be reordered: looks again later (`tcp_rack_mark_lost`).
     pub(super) fn wait_for_reordered(&mut self, now: Time, wait: u64) {
-        let after = (wait + LEAST).min(self.rto);
+        let after = (wait + MIN).min(self.rto);
         self.arm(now, after, SenderTimeout::Reordering);
     }
 

@@ -108,7 +108,7 @@ impl Attachment {
     }
 
     /// Whether a daemon that ends leaves what connections depend on; `keep` is what it was started with.
-    pub(super) fn keeps(&self, end: End, keep: bool) -> bool {
+    pub(super) fn should_keep_state(&self, end: End, keep: bool) -> bool {
         match end {
             End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
             // Whoever ends a daemon that is not at work yet does not mean what an earlier one left.

@@ -4,7 +4,7 @@
 use sidestep_api::{Connection, Latest, PathUpdate};
 use sidestep_hostd::AgentError;
 
-use super::{Host, HostConfig, interfaces, stuck::tell_what_resets_lack};
+use super::{Host, HostConfig, interfaces, stuck::warn_what_resets_lack};
 
 impl Host {
     pub(super) fn handle_controller(&mut self, latest: Latest<PathUpdate>) -> Result<(), AgentError> {
@@ -33,7 +33,7 @@ impl Host {
         let on_dead = (next.on_dead, next.policy) != (now.on_dead, now.policy);
         self.options.config = config;
         if on_dead {
-            tell_what_resets_lack(&self.options.config.agent);
+            warn_what_resets_lack(&self.options.config.agent);
         }
         self.given.note_config();
         tracing::info!("the configuration was read again");

@@ -14,7 +14,7 @@ use sidestep_linux::{
     netlink::{Family, LOCAL, Netlink, RoutingRule},
 };
 
-use super::ownership::{Ground, stakes_at_work};
+use super::ownership::{RoutingSpace, stakes_at_work};
 
 const TCP: u8 = 6;
 /// Most paths whose sources are asked about one by one.
@@ -64,7 +64,7 @@ pub(super) async fn look(
     effects: &mut Effects,
     netlink: &Netlink,
     program: &HostProgram,
-    ground: &Ground,
+    ground: &RoutingSpace,
     paths: (&Slots, &Names),
 ) -> Result<(), AgentError> {
     let view = View { mark: ground.mark, table_base: ground.table_base, paths: Some(paths) };

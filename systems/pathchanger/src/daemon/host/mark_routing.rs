@@ -15,11 +15,11 @@ use sidestep_linux::{
     netlink::{Family, Netlink, NextHop, RoutingChange},
 };
 
-use super::{cleanup::domain, ownership::Ground};
+use super::{cleanup::domain, ownership::RoutingSpace};
 
 /// The daemon's rules and routes, and what they depend on in the kernel. A dry run installs none.
 pub(super) struct MarkRouting {
-    pub(super) ground: Ground,
+    pub(super) ground: RoutingSpace,
     dry_run: bool,
     kernel: KernelRouting,
     /// What paths depend on in the kernel's other tables.
@@ -33,7 +33,7 @@ pub(super) type Refused = BTreeSet<(IpNet, u32)>;
 
 impl MarkRouting {
     /// Nothing is installed yet.
-    pub(super) fn new(ground: Ground, dry_run: bool) -> Self {
+    pub(super) fn new(ground: RoutingSpace, dry_run: bool) -> Self {
         let kernel = KernelRouting::new(domain(ground.table_base, ground.priority));
         MarkRouting { ground, dry_run, kernel, underlay: Underlay::default(), reroutes: false }
     }

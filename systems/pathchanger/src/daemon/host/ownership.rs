@@ -19,7 +19,7 @@ const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Where in the kernel an agent works: its rules, its tables and its bits of the mark.
-pub(super) struct Ground {
+pub(super) struct RoutingSpace {
     /// Where its rules and routes are.
     pub(super) netns: NetNsId,
     pub(super) mark: MarkBits,
@@ -31,10 +31,10 @@ pub(super) struct Ground {
     claim: Option<Claim>,
 }
 
-impl Ground {
+impl RoutingSpace {
     /// The ground of these options in the calling thread's network namespace, which `claim` keeps.
     pub(super) fn new(options: &HostOptions, claim: Option<Claim>) -> Result<Self, AgentError> {
-        Ok(Ground {
+        Ok(RoutingSpace {
             netns: NetNsId::current()?,
             mark: MarkBits::new(options.config.agent.mark_mask),
             table_base: options.table_base,

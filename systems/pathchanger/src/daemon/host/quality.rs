@@ -123,7 +123,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// With each measurement an older one counts less by one part of so many: half of it after a minute.
 const FADES: u64 = 16;
 /// A path whose measured rate is lower counts for one part of so many of the largest rate.
-const LEAST: u64 = 4;
+const MIN: u64 = 4;
 
 impl Measured {
     /// Whether it is time to measure paths, as one of `sets` needs it.
@@ -159,7 +159,7 @@ impl Measured {
         let largest = set.paths.iter().map(known).max().unwrap_or_default();
         let complete = |path: &HostPath| {
             let Estimate { rate, rtt } = estimate(path);
-            let least = Rate::from_bits_per_sec(largest.bits_per_sec() / LEAST);
+            let least = Rate::from_bits_per_sec(largest.bits_per_sec() / MIN);
             let capacity = match (path.capacity, rate) {
                 (Rate::ZERO, Rate::ZERO) => largest,
                 (Rate::ZERO, rate) => rate.max(least),

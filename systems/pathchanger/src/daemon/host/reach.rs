@@ -13,7 +13,7 @@ use sidestep_linux::{
 use super::{HostConfig, interfaces, paths_in_place::PathsInPlace, sources};
 
 /// Most addresses that are looked at: a host may have thousands.
-const MOST: usize = 64;
+const MAX: usize = 64;
 
 /// The paths to a destination that connections from one address of this host may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -118,7 +118,7 @@ fn usable(addresses: &[InterfaceAddress]) -> impl Iterator<Item = IpAddr> {
         IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
         IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
     };
-    addresses.iter().filter(|one| !one.deprecated).map(|one| one.address.addr()).filter(leaves).take(MOST)
+    addresses.iter().filter(|one| !one.deprecated).map(|one| one.address.addr()).filter(leaves).take(MAX)
 }
 
 impl PathsInPlace {

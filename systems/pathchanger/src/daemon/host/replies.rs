@@ -13,7 +13,7 @@ use sidestep_linux::{
 };
 use sidestep_policy::{PathchangerSettings, are_off, reply_weights};
 
-use super::ownership::Ground;
+use super::ownership::RoutingSpace;
 
 /// The agent's hold on the table.
 #[derive(Debug, Default)]
@@ -185,7 +185,7 @@ impl Replies {
 
 /// What draws are made of, besides paths and what was learnt of them.
 pub(super) struct Odds<'a> {
-    pub(super) ground: &'a Ground,
+    pub(super) ground: &'a RoutingSpace,
     pub(super) settings: &'a PathchangerSettings,
     pub(super) sources: &'a SourcesByPath,
 }

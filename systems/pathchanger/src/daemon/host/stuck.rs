@@ -25,7 +25,7 @@ use super::{events::Recorder, paths_in_place::PathsInPlace};
 /// How often to look for stuck connections.
 const LOOK: Span = Span::from_millis(500);
 /// Most connections that are ended at one look, and most that are logged, so that the daemon's other work goes on.
-const MOST: usize = 1_000;
+const MAX: usize = 1_000;
 const MAX_LOGGED: usize = 10;
 
 /// What became of stuck connections since the daemon began.
@@ -135,7 +135,7 @@ impl Stuck {
             let fresh = Waiting { since: now, mark: one.mark, progress: one.progress, counted: false };
             let same = |known: &&Waiting| (known.mark, known.progress) == (fresh.mark, fresh.progress);
             let known = self.waiting.get(&one.cookie).filter(same).copied().unwrap_or(fresh);
-            if now.since(known.since) >= patience && !known.counted && due.len() < MOST {
+            if now.since(known.since) >= patience && !known.counted && due.len() < MAX {
                 due.push((one.clone(), *path));
             }
             waiting.insert(one.cookie, known);
@@ -182,7 +182,7 @@ impl Stuck {
                 }
             }
         }
-        self.tell_of_resets(before);
+        self.log_resets(before);
         Ok(true)
     }
 
@@ -228,7 +228,7 @@ impl Stuck {
         }
     }
 
-    fn tell_of_resets(&mut self, before: Resets) {
+    fn log_resets(&mut self, before: Resets) {
         let now = self.resets;
         if now.would_be > before.would_be {
             let connections = now.would_be - before.would_be;
@@ -304,7 +304,7 @@ pub fn cannot_reset(settings: &PathchangerSettings) -> Option<String> {
 }
 
 /// Says loudly what `on_dead = "reset"` lacks, if anything.
-pub(super) fn tell_what_resets_lack(settings: &PathchangerSettings) {
+pub(super) fn warn_what_resets_lack(settings: &PathchangerSettings) {
     if let Some(lacking) = cannot_reset(settings) {
         tracing::error!("{lacking}");
     }
@@ -408,6 +408,6 @@ mod tests {
         let mut stuck = Stuck::default();
         let all: Vec<_> = (0..1_500).map(|cookie| (Unanswered::example(cookie, 0), 1)).collect();
         assert!(stuck.note(Time::ZERO, Span::from_secs(1), &all).is_empty());
-        assert_eq!(stuck.note(Time::from_nanos(2_000_000_000), Span::from_secs(1), &all).len(), MOST);
+        assert_eq!(stuck.note(Time::from_nanos(2_000_000_000), Span::from_secs(1), &all).len(), MAX);
     }
 }

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 /// How long a path is shown after it has gone.
 const SHOWN: Duration = Duration::from_secs(60);
 /// Most paths that are shown: the names of paths share a map.
-const MOST: usize = 256;
+const MAX: usize = 256;
 
 /// What paths that have gone were called, and when they went.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Withdrawn {
         self.0.retain(|path, _| !there.contains(path));
         for (set, path) in before.iter().flat_map(|set| set.paths.iter().map(move |path| (set, path))) {
             let key = (set.destination, path.id);
-            if !there.contains(&key) && self.0.len() < MOST {
+            if !there.contains(&key) && self.0.len() < MAX {
                 tracing::warn!(path = path.name, destination = %set.destination, "the path is withdrawn: its connections take others");
                 self.0.insert(key, (path.name.clone(), Instant::now()));
             }

@@ -8,10 +8,10 @@ use super::RouteControl;
 impl RouteControl {
     /// Says that packets of a family move, or why they do not although the egress in use is not fine or not the primary. The same reason
     /// is said once.
-    pub(super) fn tell_decision(&mut self, family: Family, decision: Decision) {
+    pub(super) fn log_decision(&mut self, family: Family, decision: Decision) {
         let Decision { from, to, reason, .. } = decision;
         let Some(side) = self.side_mut(family) else { return };
-        let before = side.told_reason.replace(reason);
+        let before = side.logged_reason.replace(reason);
         if from == to && (before == Some(reason) || reason == Reason::Fine) {
             return;
         }
@@ -45,7 +45,7 @@ impl RouteControl {
     }
 
     /// Says of each egress whose health for a family is another than before what it is now.
-    pub(super) fn tell_health(&mut self, family: Family) {
+    pub(super) fn log_health(&mut self, family: Family) {
         for egress in 0..self.egresses.len() {
             let now = self.input(family, egress).health;
             let count = self.egresses.len();

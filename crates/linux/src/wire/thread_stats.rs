@@ -11,11 +11,11 @@ use crate::bpf::arrivals::{self, Entered};
 /// What takes so long does so because the thread was kept from its processor.
 const STALL: Span = Span::from_micros(500);
 /// Most stalls that a thread remembers, and most times that it woke.
-const MOST: usize = 10_000;
+const MAX: usize = 10_000;
 
 /// What a thread has done, and what that took.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct ThreadStats {
     started: Instant,
     /// When that was, in nanoseconds of `CLOCK_MONOTONIC`.
     started_at: u64,
@@ -38,11 +38,11 @@ pub(super) struct Thinned {
     seen: u64,
 }
 
-impl Book {
+impl ThreadStats {
     pub(super) fn new(started: Instant) -> Self {
-        let wakes = Thinned { kept: Vec::with_capacity(MOST), step: 1, seen: 0 };
+        let wakes = Thinned { kept: Vec::with_capacity(MAX), step: 1, seen: 0 };
         let (lateness, times) = (Lateness::default(), Times::default());
-        Book {
+        ThreadStats {
             started,
             started_at: monotonic().saturating_sub(age(started)),
             entered: None,
@@ -126,7 +126,7 @@ impl Book {
     }
 
     fn stalled(&mut self, wait: Wait) {
-        if self.stalls.len() < MOST {
+        if self.stalls.len() < MAX {
             self.stalls.push(wait);
         }
     }
@@ -144,7 +144,7 @@ pub(super) fn monotonic() -> u64 {
 
 impl Thinned {
     fn push(&mut self, wait: Wait) {
-        if self.kept.len() == MOST {
+        if self.kept.len() == MAX {
             let mut number = 0;
             self.kept.retain(|_| {
                 number += 1;
@@ -165,12 +165,12 @@ mod tests {
 
     #[test]
     fn an_even_share_of_many_waits_is_kept() {
-        let mut book = Book::new(Instant::now());
+        let mut stats = ThreadStats::new(Instant::now());
         for number in 0..45_000 {
             let (at, length) = (Time::from_nanos(number), Span::from_nanos(number));
-            book.wakes.push(Wait { thread: 0, at, length });
+            stats.wakes.push(Wait { thread: 0, at, length });
         }
-        let kept: Vec<u64> = book.wakes.kept.iter().map(|wait| wait.at.as_nanos()).collect();
+        let kept: Vec<u64> = stats.wakes.kept.iter().map(|wait| wait.at.as_nanos()).collect();
         assert_eq!(kept, (0..45_000).step_by(8).collect::<Vec<_>>());
     }
 }

@@ -12,9 +12,9 @@ const COLUMNS: usize = 200;
 
 /// Places of a picture, and what they say.
 #[derive(Debug, Default)]
-pub struct Hover(String);
+pub struct Tooltips(String);
 
-impl Hover {
+impl Tooltips {
     /// The rectangle from `x` and `y` in pixels, `width` and `height` large, says this.
     pub fn add(&mut self, [x, y]: [f64; 2], [width, height]: [f64; 2], says: &str) {
         let says = printable_lines(says.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"));
@@ -53,7 +53,7 @@ impl Columns {
     }
 
     /// The goodput of all systems, in Mbit/s.
-    pub(crate) fn goodput(&self, hover: &mut Hover, traces: &[Trace], [top, height]: [f64; 2]) {
+    pub(crate) fn goodput(&self, tooltips: &mut Tooltips, traces: &[Trace], [top, height]: [f64; 2]) {
         let steps = traces.iter().map(|trace| trace.goodput.len()).max().unwrap_or(0);
         for ([x, width], time) in self.of(steps) {
             let mut says = format!("{time:.2} s");
@@ -67,12 +67,12 @@ impl Columns {
                     let _ = write!(says, " ({} to {})", megabits(*low), megabits(*high));
                 }
             }
-            hover.add([x, top], [width, height], &says);
+            tooltips.add([x, top], [width, height], &says);
         }
     }
 
     /// The utilisation of a system's paths.
-    pub(crate) fn paths(&self, hover: &mut Hover, trace: &Trace, [top, height]: [f64; 2]) {
+    pub(crate) fn paths(&self, tooltips: &mut Tooltips, trace: &Trace, [top, height]: [f64; 2]) {
         let steps = trace.paths.values().map(Vec::len).max().unwrap_or(0);
         for ([x, width], time) in self.of(steps) {
             let mut says = format!("{}, {time:.2} s", trace.system);
@@ -81,7 +81,7 @@ impl Columns {
                     let _ = write!(says, "\n{name} {}", percent(*share));
                 }
             }
-            hover.add([x, top], [width, height], &says);
+            tooltips.add([x, top], [width, height], &says);
         }
     }
 }
