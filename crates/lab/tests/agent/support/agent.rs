@@ -100,13 +100,13 @@ impl Agent {
         self.daemon.end(End::Killed).unwrap();
     }
 
-    /// Has the agent work with these paths from now on.
+    /// Makes the agent work with these paths from now on.
     pub fn reconfigure(&self, knobs: AgentSettings, destination: &str, paths: Vec<StaticPath>) {
         let destinations = vec![StaticDestination { prefix: destination.parse().unwrap(), paths }];
         self.reconfigure.send(HostConfig { agent: knobs, destinations, ..HostConfig::default() }).unwrap();
     }
 
-    /// Has the agent work with these paths from now on.
+    /// Makes the agent work with these paths from now on.
     pub fn reconfigure_all(&self, knobs: AgentSettings, destinations: Vec<StaticDestination>) {
         self.reconfigure.send(HostConfig { agent: knobs, destinations, ..HostConfig::default() }).unwrap();
     }
