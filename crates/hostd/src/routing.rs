@@ -1,10 +1,9 @@
 //! The rules and routes of a daemon in the kernel: what it should have, what it has, and what follows from its reports.
 //!
 //! All that carries our protocol number in a daemon's [`Domain`] is the daemon's, whichever program made it; nothing else is
-//! touched.
-//! The kernel reports each change with its content. A report contains nothing new if it is of what is wanted, or of the removal
-//! of something that is not: then it is the echo of what the daemon itself has done. Who asked for the change does not
-//! matter, as others may use our number.
+//! touched. The kernel reports each change with its content. A report contains nothing new if it is of what is wanted, or of
+//! the removal of something that is not: then it is the echo of what the daemon itself has done. Who asked for the change
+//! does not matter, as others may use our number.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
