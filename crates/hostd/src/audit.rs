@@ -12,7 +12,7 @@ const PERIOD: Duration = Duration::from_secs(30);
 /// How long to wait after a report, so that the changes that come with it are mended together. It is far less than the
 /// shortest timeout of TCP, so nothing fails meanwhile.
 const SETTLE: Duration = Duration::from_millis(10);
-/// Comparisons take at most one part in so many of the time, however fast changes come and however long the tables are.
+/// Comparisons take at most one part in this number of the time, however fast changes come and however long the tables are.
 const SHARE: u32 = 20;
 
 /// The times of comparisons.

@@ -190,7 +190,7 @@ async fn read_request(stream: &mut UnixStream, protocol: Protocol) -> Option<Req
     match timeout(PATIENCE, stream.read_u8()).await.ok()?.ok()? {
         byte if byte == Request::Status as u8 => Some(Request::Status),
         byte if byte == Request::Stop as u8 => {
-            // The peer knows by this that it may ask for the end, as the end itself says nothing.
+            // The peer knows by this that it may ask for the end, as the end itself shows nothing.
             timeout(PATIENCE, stream.write_u8(b'\n')).await.ok()?.ok()?;
             Some(Request::Stop)
         }
@@ -225,7 +225,7 @@ pub fn read_status(name: &str) -> Result<Option<String>, ControlError> {
 }
 
 /// Sends a request to the daemon that reads them at this name ([`Protocol::Byte`]), and waits for its answer, which ends with
-/// the connection; `None` if there is no such daemon. One that says nothing has refused.
+/// the connection; `None` if there is no such daemon. One that sends nothing has refused.
 pub async fn ask(name: &str, request: Request) -> Result<Option<String>, ControlError> {
     const WHAT: &str = "asking the daemon";
     let Some(mut stream) = connect(name)? else { return Ok(None) };

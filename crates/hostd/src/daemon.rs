@@ -12,7 +12,7 @@ use crate::{
 /// How an operator ends a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// The daemon removes what it made, unless its options say otherwise.
+    /// The daemon removes what it made, unless its options require otherwise.
     CleanUp,
     /// The daemon leaves everything in place for the next one.
     Keep,
@@ -47,7 +47,7 @@ pub struct Handled<E> {
     pub reconciles: bool,
 }
 
-/// Where peers reach a daemon, besides its own inputs.
+/// Where peers reach a daemon, in addition to its own inputs.
 #[derive(Debug, Default)]
 pub struct Listeners {
     /// Where Prometheus reads metrics; `None`: nowhere.
@@ -60,11 +60,11 @@ pub struct Listeners {
 ///
 /// An error from [`start`](Self::start) or the first [`reconcile`](Self::reconcile) ends the daemon. Later ones do not, but
 /// for those before it is ready that waiting cannot mend. [`stop`](Self::stop) is called in every case, exactly once.
-#[expect(async_fn_in_trait, reason = "daemons run on one thread; whoever spawns one knows its type")]
+#[expect(async_fn_in_trait, reason = "daemons run on one thread; the code that spawns one knows its type")]
 pub trait Daemon {
     /// Why something failed.
     type Error: Fault;
-    /// What reaches the daemon from outside, besides those who want metrics.
+    /// What reaches the daemon from outside, in addition to requests for metrics.
     type Event;
 
     /// How often [`handle_timeout`](Self::handle_timeout) is called, and what failed is tried again.
@@ -76,7 +76,7 @@ pub trait Daemon {
     /// Waits for an event; `None` if the work is over. It must lose nothing when it is dropped.
     async fn next_event(&mut self) -> Option<Self::Event>;
 
-    /// Notes what the event says; what is to be done about it is done by [`reconcile`](Self::reconcile).
+    /// Notes what the event reports; [`reconcile`](Self::reconcile) does what must be done about it.
     async fn handle_event(&mut self, event: Self::Event) -> Handled<Self::Error>;
 
     /// Makes the world have what the daemon wants; called again after each [`INTERVAL`](Self::INTERVAL) while it fails.
@@ -85,7 +85,7 @@ pub trait Daemon {
     /// Handles what is due every [`INTERVAL`](Self::INTERVAL); `Break` ends the daemon.
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, Self::Error>;
 
-    /// Whether the daemon has heard what it needs to be called ready.
+    /// Whether the daemon has received what it needs to be called ready.
     fn is_ready(&self) -> bool {
         true
     }
@@ -226,7 +226,7 @@ struct Faults {
 
 impl Faults {
     /// Counts and logs an error, and lets the daemon go on; unless it is not ready yet, and waiting cannot mend the error.
-    /// After a success of the same source the same error is news again. An event's success says nothing of other events.
+    /// After a success of the same source the same error is news again. An event's success means nothing for other events.
     fn note<E: Fault>(&mut self, source: Source, result: Result<(), E>, is_ready: bool) -> Result<(), E> {
         let Err(error) = result else {
             self.last = self.last.take().filter(|(failed, _)| *failed != source || source == Source::Event);

@@ -1,7 +1,7 @@
-//! Whether packets leave as a daemon has decided, which rules that are in place do not yet say.
+//! Whether packets leave as a daemon has decided, which rules that are in place do not yet show.
 //!
 //! Each daemon names the packets that its rules are for. The kernel is asked about them after each change that may matter, and
-//! now and then; what overrides a rule is said once when it begins, and once when it has ended.
+//! now and then; what overrides a rule is logged once when it begins, and once when it has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,7 +107,7 @@ impl Effects {
         matches!(change, RoutingChange::Route { route, .. } if !route.is_ours() && self.tables.contains(&route.table()))
     }
 
-    /// Asks the kernel about these packets, and says what has changed. `option` is how the priority of our rules is set.
+    /// Asks the kernel about these packets, and logs what has changed. `option` is how the priority of our rules is set.
     pub async fn look(
         &mut self,
         netlink: &Netlink,
@@ -120,7 +120,7 @@ impl Effects {
         Ok(())
     }
 
-    /// The same, and says nothing.
+    /// The same, and logs nothing.
     pub async fn look_quietly(
         &mut self,
         netlink: &Netlink,
@@ -160,7 +160,7 @@ impl Effects {
     }
 }
 
-/// Says what has begun and what has ended, one line for each cause.
+/// Logs what has begun and what has ended, one line for each cause.
 fn log_changes(before: &BTreeMap<String, Overridden>, now: &BTreeMap<String, Overridden>) {
     let is_new = |one: &&Overridden| before.get(&one.what).is_none_or(|before| !before.is_like(one));
     let mut begun: Vec<_> = now.values().filter(is_new).collect();

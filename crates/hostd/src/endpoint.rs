@@ -67,13 +67,13 @@ impl Scrapes {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         if !address.ip().is_loopback() {
-            tracing::warn!(%address, "whoever reaches this address can read the metrics: no TLS, no authentication");
+            tracing::warn!(%address, "every host that reaches this address can read the metrics: no TLS, no authentication");
         }
         let (send, wanted) = mpsc::channel(CONNECTIONS);
         Ok(Scrapes { wanted, address, server: tokio::spawn(serve(listener, send)) })
     }
 
-    /// Listens at `address` if there is one; without one nobody can read the metrics.
+    /// Listens at `address` if there is one; without one no process can read the metrics.
     pub async fn listen_if(address: Option<SocketAddr>) -> Result<Option<Self>, ListenError> {
         match address {
             Some(address) => Scrapes::listen(address).await.map(Some),
@@ -127,7 +127,7 @@ async fn serve(listener: TcpListener, wanted: mpsc::Sender<Scrape>) {
                 }
                 Ok(_) => tracing::debug!("more than {CONNECTIONS} readers of the metrics"),
                 Err(error) => {
-                    tracing::warn!(%error, "the port of the metrics accepts nobody");
+                    tracing::warn!(%error, "the port of the metrics accepts no connections");
                     tokio::time::sleep(PAUSE).await;
                 }
             },
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_say_nothing_keep_nobody_else_out_for_long() {
+    async fn clients_that_send_nothing_keep_no_other_client_out_for_long() {
         let (address, daemon) = daemon().await;
         let mut idle = Vec::new();
         for _ in 0..CONNECTIONS {

@@ -32,7 +32,7 @@ pub enum AgentError {
         "there is nothing to do: name a controller (--controller), or give paths in a configuration file (--config)"
     )]
     NothingToDo,
-    /// The bits of the mark are somebody else's, too.
+    /// The bits of the mark are another program's, too.
     #[error("mark_mask {mask:#x} meets {with}, so connections would be routed wrongly: {advice}")]
     MarkCollision {
         /// Our bits.
@@ -45,7 +45,7 @@ pub enum AgentError {
     /// A number in the options is the kernel's own.
     #[error("{0}")]
     Reserved(String),
-    /// Another agent of the network namespace has routing tables or bits of the mark that this one is to use.
+    /// Another agent of the network namespace has routing tables or bits of the mark that this one will use.
     #[error(
         "another agent (process {process}) uses some of the routing tables {first} to {last} or of the mark's bits \
          {mask:#x} in this network namespace; end it, or give this one its own --table-base, --rule-priority and `mark_mask`"
@@ -60,7 +60,7 @@ pub enum AgentError {
         /// The bits of the mark.
         mask: u32,
     },
-    /// Somebody else uses one of the routing tables.
+    /// Another program uses one of the routing tables.
     #[error(
         "the routing table {table} holds a route to {destination} that is not of an agent; choose other tables (--table-base), \
          or remove it: `ip route show table {table}`, with -6 for IPv6"
@@ -88,7 +88,7 @@ pub enum AgentError {
         /// The state directory.
         state: PathBuf,
     },
-    /// The state of an agent does not say where its rules and routes are.
+    /// The state of an agent does not show where its rules and routes are.
     #[error(
         "the state in {state} was removed, but not what another version left: see `ip rule`, and `ip route show table all \
          proto 83`, for both families"

@@ -9,11 +9,11 @@ use sidestep_linux::{
     nftables::DrawTable,
 };
 
-/// How often to read the rules, of which there may be ten thousands: nobody reports those in the old tables of iptables.
+/// How often to read the rules, of which there may be ten thousands: the kernel reports no changes in the old tables of iptables.
 const PERIOD: Duration = Duration::from_secs(25);
 /// How long to wait at least before they are read again, when those of nf_tables have changed.
 const REST: Duration = Duration::from_secs(1);
-/// Reading takes at most one part in so many of the time.
+/// Reading takes at most one part in this number of the time.
 const SHARE: u32 = 20;
 
 /// A rule that restores our bits of marks.
@@ -67,7 +67,7 @@ impl Firewall {
         }
     }
 
-    /// Has `uses` read the rules anew, and says which of them restore bits `mask` on packets from one of these hooks, and what
+    /// Makes `uses` read the rules again, and logs which of them restore bits `mask` on packets from one of these hooks, and what
     /// comes of it.
     pub fn read(&mut self, uses: &mut MarkUses, mask: u32, hooks: &[Hook], consequence: &str) {
         let began = Instant::now();

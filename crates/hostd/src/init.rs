@@ -15,7 +15,7 @@ pub struct Proposal {
     pub missing: Vec<String>,
 }
 
-/// What the file says after its comments on what was found.
+/// What the file contains after its comments on what was found.
 const HOW_TO_TRY: &str = "#\n# Try it with";
 
 impl Proposal {

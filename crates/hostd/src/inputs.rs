@@ -1,4 +1,4 @@
-//! What the daemons at the kernel listen to, besides what each listens to itself.
+//! What the daemons at the kernel listen to, in addition to what each listens to itself.
 //!
 //! These are the controller, new configurations, changes of interfaces, and changes of rules and routes. A daemon waits for
 //! them in [`Daemon::next_event`](crate::Daemon::next_event), handles each, and then reconciles where that is needed.
@@ -102,7 +102,7 @@ impl<U, C> Inputs<U, C> {
                     *settled = None;
                     return Some(Input::Links);
                 }
-                // The kernel removes routes with their interface, which is nobody's fault and is handled as a whole.
+                // The kernel removes routes with their interface, which is no fault and is handled as a whole.
                 () = audit.is_due(&concerns) => match settled {
                     Some(_) => audit.done(Duration::ZERO),
                     None => {
@@ -123,7 +123,7 @@ impl<U, C> Inputs<U, C> {
         Handled { reconciles: result.is_ok(), result }
     }
 
-    /// What follows from a comparison of rules and routes, which says whether they differ.
+    /// What follows from a comparison of rules and routes, which shows whether they differ.
     pub fn compared(&mut self, differs: Result<bool, AgentError>) -> Handled<AgentError> {
         let began = self.comparing.take();
         if let Some((sources, began)) = self.sources.as_mut().zip(began) {

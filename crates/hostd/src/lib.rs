@@ -8,8 +8,8 @@
 //! **Fail static.** An error ends a daemon only before it is at work. Later errors are logged, counted and tried again;
 //! meanwhile all stays as it is.
 //!
-//! **Supervised.** The loop owns a [`Supervisor`], which speaks to the service manager by the protocol of `sd_notify(3)`. It
-//! says when the daemon is [`ready`](Supervisor::ready), in one line [what matters](Supervisor::status) now, and that it is
+//! **Supervised.** The loop owns a [`Supervisor`], which notifies the service manager by the protocol of `sd_notify(3)`. It
+//! reports when the daemon is [`ready`](Supervisor::ready), in one line [what matters](Supervisor::status) now, and that it is
 //! [`stopping`](Supervisor::stopping). Whenever a ping is [`due`](Supervisor::due), the loop [`ping`](Supervisor::ping)s
 //! from where handlers are called: a daemon of which one hangs is started again. Without a service manager all of that does
 //! nothing.

@@ -13,7 +13,7 @@ pub struct MetricsConfig {
     /// Where to listen; `None`: nowhere.
     #[serde(deserialize_with = "address")]
     pub listen: Option<SocketAddr>,
-    /// Whether to have the kernel count runs of BPF programs, all of the machine's.
+    /// Whether to make the kernel count runs of BPF programs, all of the machine's.
     pub bpf_stats: bool,
 }
 

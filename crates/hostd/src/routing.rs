@@ -1,9 +1,9 @@
 //! The rules and routes of a daemon in the kernel: what it should have, what it has, and what follows from its reports.
 //!
-//! All that carries our protocol number in a daemon's [`Domain`] is the daemon's, whoever made it; nothing else is touched.
-//! The kernel reports each change with its content. A report says nothing new if it is of what is wanted, or of the removal
-//! of something that is not: then it is the echo of what the daemon itself has done. Who asked for the change does not
-//! matter, as others may use our number.
+//! All that carries our protocol number in a daemon's [`Domain`] is the daemon's, whichever program made it; nothing else is
+//! touched. The kernel reports each change with its content. A report contains nothing new if it is of what is wanted, or of
+//! the removal of something that is not: then it is the echo of what the daemon itself has done. Who asked for the change
+//! does not matter, as others may use our number.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -111,14 +111,14 @@ impl Drift {
             tracing::warn!(
                 rules = self.rules,
                 routes = self.routes,
-                "somebody removed rules or routes of ours, which are put back; if it was systemd-networkd, set \
+                "another program removed rules or routes of ours, which are put back; if it was systemd-networkd, set \
                  ManageForeignRoutingPolicyRules=no and ManageForeignRoutes=no in networkd.conf"
             );
         }
         if self.surplus > 0 {
             tracing::warn!(
                 surplus = self.surplus,
-                "somebody added rules or routes under our protocol number, which are removed"
+                "another program added rules or routes under our protocol number, which are removed"
             );
         }
     }
@@ -230,7 +230,7 @@ impl KernelRouting {
         Ok(drift)
     }
 
-    /// Those of these routes that are to be removed. In the place of an absent one, what is there is about to be replaced.
+    /// Those of these routes that must be removed. In the place of an absent one, what is there is about to be replaced.
     fn surplus<'a>(&'a self, present: &'a [PresentRoute]) -> impl Iterator<Item = &'a PresentRoute> {
         present.iter().filter(|route| self.is_surplus(route) && !self.absent_routes.contains(&key(route)))
     }

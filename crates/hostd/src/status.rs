@@ -7,7 +7,7 @@ use sidestep_linux::LinuxError;
 
 use crate::{AgentError, control};
 
-/// What the daemon of the calling thread's network namespace says that tells its status at the socket `name`.
+/// The status of the daemon of the calling thread's network namespace that sends it at the socket `name`.
 pub fn read_status<T: DeserializeOwned>(name: &str) -> Result<Option<T>, AgentError> {
     let Some(text) = control::read_status(name)? else { return Ok(None) };
     let malformed = |error: serde_json::Error| LinuxError::io("reading the daemon's status", io::Error::from(error));

@@ -20,9 +20,9 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 /// Pings for each time that the service manager waits for one.
 const PINGS: u32 = 3;
 
-/// The service manager, or nobody.
+/// The service manager, or none.
 ///
-/// It is never waited for but to say that the daemon is ready: one that does not read must not hold the daemon up.
+/// It is never waited for but to report that the daemon is ready: one that does not read must not hold the daemon up.
 #[derive(Debug)]
 pub struct Supervisor {
     /// Where it reads.
@@ -41,17 +41,17 @@ impl Supervisor {
         Supervisor { address, period, pings: None, status: String::new() }
     }
 
-    /// Says that the daemon does its work.
+    /// Reports that the daemon does its work.
     pub fn ready(&self) {
         self.notify(&NotifyState::Ready, true);
     }
 
-    /// Says that the daemon ends.
+    /// Reports that the daemon ends.
     pub fn stopping(&self) {
         self.notify(&NotifyState::Stopping, false);
     }
 
-    /// Says what matters now, in one line; the same again is not said twice.
+    /// Reports what matters now, in one line; the same again is not reported twice.
     pub fn status(&mut self, status: &str) {
         if self.status != status {
             // A line break would end the message.
@@ -62,7 +62,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits until a ping is due; for ever where nobody waits for any. Needs a Tokio runtime.
+    /// Waits until a ping is due; for ever where no service manager waits for any. Needs a Tokio runtime.
     pub async fn due(&mut self) {
         let Some(period) = self.period.filter(|period| !period.is_zero()) else { return std::future::pending().await };
         let pings = self.pings.get_or_insert_with(|| {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_manager_that_does_not_read_holds_nobody_up_and_hears_the_last_status_later() {
+    fn a_service_manager_that_does_not_read_holds_no_daemon_up_and_receives_the_last_status_later() {
         let name = format!("@sidestep-hostd-test.{}", std::process::id());
         let address = read_address(OsStr::new(&name)).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();

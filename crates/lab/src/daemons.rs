@@ -1,6 +1,6 @@
 //! The daemons of a lab: the very programs that an operator runs, started in the right places.
 //!
-//! A system says which [daemons](Daemon) there are, on which nodes each runs, by which command, and how to read what it
+//! A system lists which [daemons](Daemon) there are, on which nodes each runs, by which command, and how to read what it
 //! reports. Readiness, logs and failures are handled alike for all.
 
 use std::{fmt, net::Ipv6Addr, path::Path, process::Command, sync::Arc};

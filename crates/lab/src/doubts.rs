@@ -13,7 +13,7 @@ use crate::{
     system::{Choice, Registry},
 };
 
-/// Why a run of `spec` that moved so often says less than it seems to.
+/// Why a run of `spec` with this number of `moves` shows less than it seems to.
 pub fn doubts(registry: &Registry, scenario: &Scenario, spec: &SystemSpec, moves: u64) -> Result<Vec<Doubt>, LabError> {
     Ok(of(scenario, &RunPlan::of(registry, scenario, spec)?, moves))
 }
@@ -27,10 +27,10 @@ pub(crate) fn of(scenario: &Scenario, mix: &RunPlan, moves: u64) -> Vec<Doubt> {
     doubts
 }
 
-/// From which host, to which, and among how many ways a system chooses there.
+/// From which host, to which, and among how many paths or egresses a system chooses there.
 type Ways = Vec<(String, String, usize)>;
 
-/// By what flows' systems choose among: the ways of each pair of hosts.
+/// By what flows' systems choose among: the number of choices of each pair of hosts.
 fn ways(scenario: &Scenario, mix: &RunPlan) -> BTreeMap<&'static str, Ways> {
     let topology = &scenario.topology;
     let mut found: BTreeMap<&'static str, BTreeMap<(NodeId, NodeId), usize>> = BTreeMap::new();

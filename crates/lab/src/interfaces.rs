@@ -1,7 +1,7 @@
 //! Hosts that use all of their interfaces: an address for each, routes to it and from it, and MPTCP's endpoints.
 //!
 //! A host of the plan has one address, which is reached over any of its access routers. MPTCP's path manager opens subflows
-//! between addresses, so a host that speaks MPTCP gets one more for each further interface: the next of its prefix. Each
+//! between addresses, so a host that uses MPTCP gets one more for each further interface: the next of its prefix. Each
 //! address, the first included, is then reached over its own interface only.
 
 use std::net::Ipv6Addr;
@@ -26,7 +26,7 @@ use crate::{
 /// rules.
 const TABLE: u32 = 8_200;
 
-/// A host that speaks MPTCP.
+/// A host that uses MPTCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MptcpHost {
     node: NodeId,
@@ -61,7 +61,7 @@ pub fn mptcp_hosts(scenario: &Scenario, mix: &RunPlan) -> Result<Vec<MptcpHost>,
         let most = flow.pairs().iter().map(|(from, to)| count(*from) * count(*to)).max().unwrap_or(1);
         if most > 1 + MAX_FURTHER_SUBFLOWS as usize {
             let problem = format!(
-                "two hosts have {most} pairs of interfaces; Linux opens {MAX_FURTHER_SUBFLOWS} subflows besides the first"
+                "two hosts have {most} pairs of interfaces; Linux opens {MAX_FURTHER_SUBFLOWS} subflows beside the first"
             );
             return Err(LabError::Flow { number, flow: flow.name().into(), problem });
         }

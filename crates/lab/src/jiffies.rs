@@ -12,7 +12,7 @@ const TIMER_LIST: &str = "/proc/timer_list";
 const PERIODS: [u64; 2] = [512, 64];
 const MAX: u64 = 4_000_000_000;
 
-/// What the clock of ticks shows at an instant: the time since a multiple of 512 ticks, or 64. `None`: the kernel does not tell.
+/// What the clock of ticks shows at an instant: the time since a multiple of 512 ticks, or 64. `None`: the kernel reports none.
 pub(crate) fn at(instant: Monotonic) -> Option<Span> {
     let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
     let tick = u64::try_from(tick.tv_nsec()).ok().filter(|nanos| *nanos > 0 && tick.tv_sec() == 0)?;
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_either_clock_tells_nothing() {
+    fn a_list_without_either_clock_shows_nothing() {
         for list in
             ["", "now at x nsecs\njiffies: 5", "now at 8000000 nsecs", "jiffies: 5", "now at 8000000 nsecs\njiffies: 1"]
         {
@@ -69,7 +69,7 @@ mod tests {
         if std::fs::read(TIMER_LIST).is_ok() {
             let later = now + Span::from_millis(1);
             let [first, second] = [now, later].map(|at| super::at(at).unwrap().as_nanos());
-            // It may have begun anew meanwhile.
+            // It may have begun again meanwhile.
             let passed = (second + 1_000_000_000_000 - first) % 1_000_000;
             assert!(passed == 0 && first <= MAX, "{first} {second}");
         }

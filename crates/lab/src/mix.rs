@@ -30,11 +30,11 @@ pub struct RunPlan {
     buffer: u64,
     /// Notes for the results: where the lab departs from the scenario.
     pub notes: Vec<String>,
-    /// Reasons to doubt what the results say.
+    /// Reasons to doubt the results.
     pub doubts: Vec<Doubt>,
     /// Links of which packets to their own addresses must arrive over the link itself.
     pub pinned: Vec<ArcId>,
-    /// The ways back to who chooses a way out.
+    /// The paths back to who chooses an egress.
     pub returns: Vec<ReturnPath>,
     /// How each flow is carried, by the flow's number.
     flows: Vec<FlowTransport>,
@@ -138,7 +138,7 @@ impl RunPlan {
         sysctls
     }
 
-    /// Adds the system of one flow beside the run's `own`, or says why the two cannot be in one run.
+    /// Adds the system of one flow beside the run's `own`, or returns why the two cannot be in one run.
     fn add(&mut self, system: &Setup, spec: &SystemSpec, own: &Setup) -> Result<(), String> {
         for daemon in &system.daemons {
             match self.daemons.iter().find(|other| other.name == daemon.name) {

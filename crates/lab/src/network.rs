@@ -1,4 +1,4 @@
-//! The network itself: a namespace for each node, a wire for each link, and what the plan says inside.
+//! The network itself: a namespace for each node, a wire for each link, and what the plan lists inside.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -29,12 +29,12 @@ pub struct Network {
 }
 
 impl Network {
-    /// Builds what `plans` say; frames flow at once.
+    /// Builds what `plans` list; frames flow at once.
     pub fn build(topology: &Topology, plans: Vec<NodePlan>, tcp: &TcpSettings, seed: u64) -> Result<Self, LabError> {
         Self::build_with(topology, plans, tcp, &[], seed)
     }
 
-    /// Builds what `plans` say, with settings for every namespace: files below `/proc/sys/net`, and what is written to
+    /// Builds what `plans` list, with settings for every namespace: files below `/proc/sys/net`, and what is written to
     /// them.
     pub fn build_with(
         topology: &Topology,

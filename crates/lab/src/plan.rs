@@ -183,7 +183,7 @@ impl Planner<'_> {
         Ok(routes)
     }
 
-    /// The route to another node: over the link between a host and its access router, otherwise as the IGP says. `None`
+    /// The route to another node: over the link between a host and its access router, otherwise as the IGP sets it. `None`
     /// if there is no route.
     fn route(&self, node: NodeId, other: NodeId) -> Result<Option<RoutePlan>, PlanError> {
         let is_host = |node| !self.topology.is_router(node);
@@ -217,7 +217,7 @@ impl Planner<'_> {
     }
 
     /// A default route to the first access router. With several access routers, also a route to each node, as the IGP
-    /// says.
+    /// sets it.
     fn host_routes(&self, node: NodeId) -> Result<Vec<RoutePlan>, PlanError> {
         let access = self.access(node);
         let first = access.first().ok_or_else(|| PlanError::NoAccessRouter(self.name(node)))?;

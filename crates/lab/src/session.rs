@@ -52,7 +52,7 @@ pub struct Session<'a> {
     daemons: Daemons,
     senders: Vec<Sender>,
     sinks: Vec<Process>,
-    /// Sockets that receive packets at a constant rate. Nobody reads them: the kernel drops what has no room.
+    /// Sockets that receive packets at a constant rate. No process reads them: the kernel drops what has no room.
     _packet_sinks: Vec<UdpSocket>,
     programs: Vec<Program>,
     groups: Groups,
@@ -174,7 +174,7 @@ impl<'a> Session<'a> {
 
     /// Waits for the processes that end by themselves, ends the others in order, and records what they did.
     ///
-    /// What was measured stays when a program of the user's does not end: the results then say what they lack.
+    /// What was measured stays when a program of the user's does not end: the results then show what they lack.
     pub fn finish(mut self, names: &Names, writer: &mut Records, recorder: &mut Recorder) -> Result<(), LabError> {
         self.await_all()?.into_iter().for_each(|reason| recorder.incomplete(reason));
         stop_all(&mut self.sinks);

@@ -14,7 +14,7 @@ pub trait System: Send + Sync {
     /// Its name and its settings, as scenario files have them.
     fn info(&self) -> SystemInfo;
 
-    /// What a run of it needs; an error says what the machine or the scenario lacks.
+    /// What a run of it needs; an error states what the machine or the scenario lacks.
     fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError>;
 }
 
@@ -44,11 +44,11 @@ pub struct Setup {
     /// Links of which packets to their own addresses must arrive over the link itself: by the arc that leaves the node whose
     /// address it is.
     pub pinned: Vec<ArcId>,
-    /// The ways back to who chooses a way out.
+    /// The paths back to who chooses an egress.
     pub returns: Vec<ReturnPath>,
     /// Notes for the results: where the kernel departs from the scenario.
     pub notes: Vec<String>,
-    /// Reasons to doubt what the results say of it.
+    /// Reasons to doubt the results about it.
     pub doubts: Vec<Doubt>,
 }
 
@@ -143,7 +143,7 @@ impl Setup {
 }
 
 impl Choice {
-    /// Choices of this kind; `count` says how many there are from one host to another, `None` where nothing is chosen.
+    /// Choices of this kind; `count` returns how many there are from one host to another, `None` where nothing is chosen.
     pub fn new(what: &'static str, count: impl Fn(NodeId, NodeId) -> Option<usize> + Send + Sync + 'static) -> Self {
         Choice { what, count: Arc::new(count) }
     }

@@ -45,7 +45,7 @@ pub struct SinkOptions {
     pub socket: SocketOptions,
     /// Where it listens.
     pub listen: SocketAddrV6,
-    /// Whether connections bring requests that are to be answered.
+    /// Whether connections bring requests that must be answered.
     pub answer: bool,
 }
 
@@ -123,7 +123,7 @@ pub struct FlowOut {
     pub user: Option<u32>,
     /// Its port at the sender; zero if it never had one.
     pub local_port: u16,
-    /// When it was to begin, in nanoseconds of `CLOCK_MONOTONIC`; `None`: nobody said beforehand.
+    /// When it was due to begin, in nanoseconds of `CLOCK_MONOTONIC`; `None`: that was not set beforehand.
     #[serde(default)]
     pub due_ns: Option<u64>,
     /// When it began to connect, in nanoseconds of `CLOCK_MONOTONIC`.
@@ -138,7 +138,7 @@ pub struct FlowOut {
     pub bytes_in_window: u64,
     /// Segments that were retransmitted by this end.
     pub retransmits: u32,
-    /// Retransmission timeouts of this end, the SYN's included, if the kernel says so.
+    /// Retransmission timeouts of this end, the SYN's included, if the kernel reports them.
     #[serde(default)]
     pub timeouts: u16,
     /// Its first [`MAX_OUTAGES`] outages, if it was watched.

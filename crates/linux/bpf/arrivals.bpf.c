@@ -2,10 +2,10 @@
 /*
  * When a frame arrived at a wire of the lab, whose thread reads it later.
  *
- * On egress of a TAP each frame gets the time in the place of its source address, which nobody reads at the other end of a
- * wire. What a router forwards while a wire's thread hands it a frame gets the time at which that frame was due. So the thread's
- * lateness does not add up from hop to hop. This is the packet debt of ModelNet (Vahdat et al., OSDI 2002). What a host sends
- * has the time at which it did: an answer never leaves before its host could know the question.
+ * On egress of a TAP each frame gets the time in the place of its source address, which no program reads at the other end
+ * of a wire. What a router forwards while a wire's thread hands it a frame gets the time at which that frame was due. So the
+ * thread's lateness does not add up from hop to hop. This is the packet debt of ModelNet (Vahdat et al., OSDI 2002). What a host
+ * sends has the time at which it did: an answer never leaves before its host could know the question.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>

@@ -37,7 +37,7 @@ int sidestep_cc(struct bpf_sock_ops *ops)
 	if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB) {
 		/*
 		 * What was set before the SYN began then, with no sequence number and no time: CUBIC's HyStart would see
-		 * trains of ACKs by chance. Another one between has it begin anew. The first decides on ECN in the SYN.
+		 * trains of ACKs by chance. Another one between makes it begin again. The first decides on ECN in the SYN.
 		 */
 		if (!tp || !BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_initialized))
 			return 1;

@@ -19,11 +19,11 @@ use crate::{
     privilege::{Deed, cause},
 };
 
-/// The most slots that a host or an edge uses, whatever room the mark has (`HOST_SLOTS`, `EDGE_SLOTS`): so many routing
-/// tables are its own. Slot 0 is the default route.
+/// The most slots that a host or an edge uses, whatever room the mark has (`HOST_SLOTS`, `EDGE_SLOTS`): this number of
+/// routing tables is its own. Slot 0 is the default route.
 ///
 /// All paths of a destination can be replaced at once by others that take other slots, and several destinations that
-/// overlap have room besides.
+/// overlap also have room.
 pub const MAX_SLOTS: u32 = 63;
 
 /// What a kernel lacks when a program does not load.
@@ -62,7 +62,7 @@ fn set_constants(open: &mut OpenObject, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Has the kernel verify and take in the programs of an object.
+/// Makes the kernel verify and load the programs of an object.
 fn load(name: &str, open: OpenObject) -> Result<Object> {
     open.load().map_err(|error| {
         let what = format!("loading BPF program {name}");

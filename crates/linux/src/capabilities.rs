@@ -29,12 +29,12 @@ impl Privileges {
     /// BPF programs and maps.
     pub const BPF: Capability = Capability(39, "CAP_BPF");
 
-    /// The capabilities of the calling thread; none if the kernel does not say.
+    /// The capabilities of the calling thread; none if the kernel does not report them.
     pub fn read() -> Self {
         Self::of("thread-self")
     }
 
-    /// The capabilities of a process, by its name in `/proc`; none if the kernel does not say.
+    /// The capabilities of a process, by its name in `/proc`; none if the kernel does not report them.
     pub(crate) fn of(process: &str) -> Self {
         Self::parse(&fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default())
     }
@@ -61,7 +61,7 @@ impl Privileges {
         (!missing.is_empty()).then(|| format!("this process lacks {}", missing.join(" and ")))
     }
 
-    /// Reads them from what `/proc/PID/status` says; none if it says nothing.
+    /// Reads them from the text of `/proc/PID/status`; none if it does not contain them.
     pub(crate) fn parse(status: &str) -> Self {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let effective = line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());

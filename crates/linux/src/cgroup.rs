@@ -23,7 +23,7 @@ pub struct Cgroup {
     path: PathBuf,
 }
 
-/// Where the cgroup2 file system is mounted. Where it is not, this process gets a mount that nobody else sees.
+/// Where the cgroup2 file system is mounted. Where it is not, this process gets a mount that no other process sees.
 pub fn mount_point() -> Result<PathBuf> {
     let mounted = Kind::Cgroup2.mount_point().or_else(|| mounts::mount_cgroup2().ok());
     mounted.ok_or(LinuxError::Missing {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_that_nobody_else_has_is_not_named() {
+    fn a_mount_that_no_other_process_has_is_not_named() {
         assert_eq!(shown(Path::new("/proc/self/fd/4/web/x")), "/web/x");
         assert_eq!(shown(Path::new("/proc/self/fd/4")), "/");
         assert_eq!(shown(Path::new("/sys/fs/cgroup/web")), "/sys/fs/cgroup/web");

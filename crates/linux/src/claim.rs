@@ -43,7 +43,7 @@ pub struct Claimant {
 }
 
 impl Claim {
-    /// Takes `name` in the calling thread's network namespace; `None` if somebody has it.
+    /// Takes `name` in the calling thread's network namespace; `None` if a process has it.
     pub fn take(name: &str) -> Result<Option<Claim>> {
         match SocketAddr::from_abstract_name(name).and_then(|name| UnixListener::bind_addr(&name)) {
             Ok(listener) => {
@@ -73,14 +73,14 @@ impl Claim {
 }
 
 impl Claimant {
-    /// Who has `name`; `None` if nobody has it any more.
+    /// Who has `name`; `None` if no process has it any more.
     pub fn of(name: &str) -> Option<Claimant> {
         let address = UnixAddr::new_abstract(name.as_bytes()).ok()?;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let asker = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
         match connect(asker.as_raw_fd(), &address) {
             Ok(()) => {}
-            // The queue is full: somebody has it, and does not look.
+            // The queue is full: a process has it, and does not look.
             Err(Errno::EAGAIN) => return Some(Claimant { process: 0, is_privileged: true }),
             Err(_) => return None,
         }

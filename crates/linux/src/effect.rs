@@ -1,7 +1,7 @@
-//! Whether packets leave as rules and routes of ours say, by the kernel's own answers; and which rule or route of others comes
-//! before ours where they do not.
+//! Whether packets leave as rules and routes of ours require, by the kernel's own answers; and which rule or route of others
+//! comes before ours where they do not.
 //!
-//! That a rule is there says little: one with a lower number decides first. So the kernel is asked about the packets that a
+//! That a rule is there means little: one with a lower number decides first. So the kernel is asked about the packets that a
 //! rule is for. Where its answer differs, its rules are evaluated as it does it, to name the one that is responsible.
 
 mod witness;
@@ -47,14 +47,14 @@ pub struct Expected {
     pub priority: u32,
 }
 
-/// Packets that do not leave as our rule says.
+/// Packets that do not leave as our rule requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// Which of the packets.
     pub part: Part,
     /// The packet that the kernel was asked about.
     pub flow: Flow,
-    /// What it said.
+    /// What it answered.
     pub answer: Answer,
     /// The interface by which such packets leave, if they do.
     pub leaves_by: Option<String>,
@@ -265,7 +265,7 @@ impl Expected {
         let Answer::Leaves { hop, table } = answer else { return false };
         let by_ours = *table == self.table;
         let leads = |wanted: &NextHop| {
-            // Of IPv4 by a neighbour with an IPv6 address only the interface may be told.
+            // Of IPv4 by a neighbour with an IPv6 address only the interface may be reported.
             hop.interface == wanted.interface && (hop.via == wanted.via || by_ours && hop.via.is_none())
         };
         (by_ours || !self.by_table_only) && self.hops.iter().any(leads)

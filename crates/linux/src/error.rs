@@ -64,7 +64,7 @@ impl LinuxError {
         Self::new(what, source.into(), "")
     }
 
-    /// A daemon did not answer, as it answers nobody but root and its own user.
+    /// A daemon did not answer, as it answers only root and its own user.
     pub fn not_answered(what: &str) -> Self {
         let why = "the daemon answers root and its own user only; run as root, or as that user";
         LinuxError::Privilege { what: what.into(), why: why.into() }

@@ -1,7 +1,7 @@
 //! Hands bytes to everything that reads what the kernel, or another program, has written: for property tests and fuzz
 //! targets.
 //!
-//! No bytes may make a reader panic. What can be said of the result is asserted here.
+//! No bytes may make a reader panic. What is known of the result is asserted here.
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;

@@ -11,7 +11,7 @@
 //! - Getters read it ([`interfaces`](netlink::Netlink::interfaces), [`counters`](bpf::host::HostProgram::counters)).
 //!   [`probe`] finds out what this kernel can do.
 //!
-//! Each returns a [`LinuxError`], which says what was attempted and what the user can do: get a privilege, get a kernel
+//! Each returns a [`LinuxError`], which states what was attempted and what the user can do: get a privilege, get a kernel
 //! feature, or look at the kernel's reason.
 //!
 //! ```no_run
@@ -57,7 +57,7 @@ pub mod wire;
 pub use error::{LinuxError, Result};
 pub use pauses::Pauses;
 
-/// Exit code with which our own programs say that something of the machine is missing.
+/// Exit code with which our own programs report that something of the machine is missing.
 pub const EXIT_ENVIRONMENT: i32 = 3;
 
 /// Whether the process has the superuser's rights.
@@ -72,7 +72,7 @@ pub fn peak_rss_bytes() -> u64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
 }
 
-/// Memory that processes can still have without swapping, in bytes; `None` if the kernel does not say.
+/// Memory that processes can still have without swapping, in bytes; `None` if the kernel does not report it.
 pub fn available_memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -66,7 +66,7 @@ pub enum MarkAction {
     Translates,
 }
 
-/// How our bits of the mark meet somebody's.
+/// How our bits of the mark meet those of another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collision {
     /// Whose, for people.
@@ -87,14 +87,14 @@ impl MarkUses {
         Ok(uses)
     }
 
-    /// Reads the rules of routing anew.
+    /// Reads the rules of routing again.
     pub async fn read_rules(&mut self, netlink: &Netlink) -> Result<()> {
         let of_marks = |rule: &Rule| rule.mask != 0 && rule.protocol != PROTOCOL;
         self.rules = netlink.rules().await?.into_iter().filter(of_marks).collect();
         Ok(())
     }
 
-    /// Reads the rules of nf_tables and iptables anew. That takes longer: there may be ten thousands.
+    /// Reads the rules of nf_tables and iptables again. That takes longer: there may be ten thousands.
     pub fn read_filters(&mut self) {
         (self.filters, self.unseen) = iptables::read();
         match nftables::read() {
@@ -117,12 +117,12 @@ impl MarkUses {
         let rules = rules.map(|rule| Collision { with: format!("the rule `{rule}`"), misroutes: true });
         let filters = self.filters.iter().filter(|filter| match filter.action {
             MarkAction::Changed(bits) => bits & mask != 0,
-            // Whoever asks whether exactly our bits are set knows of us.
+            // A program that asks whether exactly our bits are set knows of us.
             MarkAction::Compared { mark: 0, mask: bits } if bits == mask => false,
             MarkAction::Compared { mark, mask: bits } => {
                 ours().any(|ours| ((ours ^ mark) & bits == 0) != (mark & bits == 0))
             }
-            // Where that matters, `restorers` says.
+            // Where that matters, `restorers` returns the rule.
             MarkAction::Restored(_) | MarkAction::Masquerades | MarkAction::Translates => false,
         });
         let filters = filters.map(|filter| Collision { with: filter.to_string(), misroutes: false });
@@ -144,20 +144,20 @@ impl MarkUses {
         all
     }
 
-    /// The families of which somebody masquerades connections.
+    /// The families of which another program masquerades connections.
     pub fn masqueraded(&self) -> Vec<Family> {
         let rules = || self.filters.iter().filter(|filter| filter.action == MarkAction::Masquerades);
         Family::ALL.into_iter().filter(|of| rules().any(|rule| rule.concerns(*of))).collect()
     }
 
-    /// The families of which somebody translates the sources of connections, by a masquerade or to a fixed address.
+    /// The families of which another program translates the sources of connections, by a masquerade or to a fixed address.
     pub fn translated(&self) -> Vec<Family> {
         let translates = |rule: &&FilterUse| matches!(rule.action, MarkAction::Masquerades | MarkAction::Translates);
         let rules = || self.filters.iter().filter(translates);
         Family::ALL.into_iter().filter(|of| rules().any(|rule| rule.concerns(*of))).collect()
     }
 
-    /// A mask of six bits that meets nobody's; `None` if there is none to suggest.
+    /// A mask of six bits that meets no other program's; `None` if there is none to suggest.
     pub fn free_mask(&self) -> Option<u32> {
         let meets = |mask: u32| self.collisions(mask, MAX_SLOTS).iter().any(|collision| collision.misroutes);
         let is_changed = |mask: u32| {
@@ -206,7 +206,7 @@ fn text(bytes: &[u8]) -> String {
 pub(crate) mod fuzzing {
     use super::*;
 
-    /// Reads a datagram with rules of nf_tables, and says whom their marks meet.
+    /// Reads a datagram with rules of nf_tables, and finds whose marks theirs meet.
     pub(crate) fn read(bytes: &[u8]) {
         let uses = MarkUses { filters: nftables::read_rules(bytes), ..MarkUses::default() };
         assert!(uses.collisions(CANDIDATES[0], 63).len() <= uses.filters.len());

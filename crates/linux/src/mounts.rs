@@ -82,7 +82,7 @@ pub(crate) fn mount_cgroup2() -> io::Result<PathBuf> {
         // SAFETY: a system call whose arguments are numbers.
         check(unsafe { libc::syscall(libc::SYS_fsmount, number, FSMOUNT_CLOEXEC, 0) })
     });
-    // SAFETY: the context is ours, and nobody uses it any more.
+    // SAFETY: the context is ours, and nothing uses it any more.
     drop(unsafe { OwnedFd::from_raw_fd(number) });
     // The mount lives as long as the descriptor, which is never closed.
     mount.map(|mount| PathBuf::from(format!("/proc/self/fd/{mount}")))

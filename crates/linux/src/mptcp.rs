@@ -56,10 +56,10 @@ pub struct PathManager {
     family: u16,
 }
 
-/// What the kernel's `MPTCP_INFO` says about a connection.
+/// What the kernel's `MPTCP_INFO` contains about a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MptcpInfo {
-    /// Subflows besides the first.
+    /// Subflows in addition to the first.
     pub further_subflows: u8,
     /// Whether the connection is plain TCP, because the other end or the network does not have MPTCP.
     pub fallback: bool,
@@ -77,14 +77,14 @@ impl PathManager {
         Ok(PathManager { socket, family })
     }
 
-    /// Lets connections have so many subflows besides their first, and believe so many announced addresses; at most
-    /// [`MAX_FURTHER_SUBFLOWS`].
+    /// Lets connections have `further_subflows` in addition to their first, and believe this number of `announced` addresses; at
+    /// most [`MAX_FURTHER_SUBFLOWS`].
     pub fn set_limits(&self, further_subflows: u32, announced: u32) -> Result<()> {
         let attributes = vec![number(ATTR_SUBFLOWS, further_subflows), number(ATTR_RCV_ADD_ADDRS, announced)];
         self.command(CMD_SET_LIMITS, attributes)
     }
 
-    /// Adds an address of the host's that connections may use besides the one that they began with.
+    /// Adds an address of the host's that connections may use in addition to the one that they began with.
     pub fn add_endpoint(&self, address: Ipv6Addr, endpoint: Endpoint) -> Result<()> {
         let flags: u32 = match endpoint {
             Endpoint::Fullmesh => FLAG_SUBFLOW | FLAG_FULLMESH,
@@ -136,7 +136,7 @@ pub fn subflows(socket: impl AsFd) -> io::Result<Vec<TcpInfo>> {
     Ok(tcp_infos(option(socket, MPTCP_TCPINFO, &mut bytes)?))
 }
 
-/// The infos behind a head that says how long each is: an older kernel's are shorter.
+/// The infos behind a head that contains how long each is: an older kernel's are shorter.
 fn tcp_infos(answer: &[u8]) -> Vec<TcpInfo> {
     let length = answer.get(12..).and_then(|rest| rest.first_chunk()).map_or(0, |length| u32::from_ne_bytes(*length));
     let infos = answer.get(16..).unwrap_or_default();

@@ -100,7 +100,7 @@ pub enum SidAction {
 pub enum Target {
     /// To these next hops, several for ECMP.
     Via(Vec<NextHop>),
-    /// To a next hop that is on the link whatever other routes say: the kernel does not look for a way to it.
+    /// To a next hop that is on the link whatever other routes contain: the kernel does not look for a route to it.
     OnLink(NextHop),
     /// To a next hop, with a segment routing header inserted: this list, first segment first, then the destination.
     Segments(Vec<Ipv6Addr>, NextHop),
@@ -108,7 +108,7 @@ pub enum Target {
     Encaps(Vec<Ipv6Addr>, NextHop),
     /// Nowhere: the lookup goes on with the next rule, as if this table had no route to the destination.
     Throw,
-    /// Nowhere, and whoever sent a packet is told so.
+    /// Nowhere, and the sender of a packet is notified.
     Unreachable,
     /// Here, as the destination is a SID; the kernel wants the route to name some interface, and removes it with the
     /// interface, or when that goes down.
@@ -174,7 +174,7 @@ impl Netlink {
         Ok(Netlink { socket: Socket::open(false)? })
     }
 
-    /// Opens the socket anew, in the calling thread's namespace, if it has failed. All requests fail until then.
+    /// Opens the socket again, in the calling thread's namespace, if it has failed. All requests fail until then.
     pub fn renew(&mut self) -> Result<()> {
         self.socket.renew()
     }

@@ -69,7 +69,7 @@ impl NetNs {
     }
 }
 
-/// What tells a network namespace from all others.
+/// What distinguishes a network namespace from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetNsId {
     /// The kernel's number for it, which no other namespace gets before the machine starts again.
@@ -119,7 +119,7 @@ impl NetNsId {
         if fs::metadata(path).map(|file| file.ino()).ok() != Some(u64::from(self.inode)) {
             return false;
         }
-        // The inode may be that of a later namespace. Whoever may not enter it has to take its word.
+        // The inode may be that of a later namespace. A process that may not enter it has to trust the inode.
         let entered = on_thread(|| {
             let file = File::open(path).map_err(|error| LinuxError::io("opening a network namespace", error))?;
             NetNs { file }.enter()?;
@@ -155,7 +155,7 @@ mod tests {
     use crate::testing::root_or_skip;
 
     #[test]
-    fn a_namespace_is_told_from_others_and_found_as_long_as_somebody_is_in_it() {
+    fn a_namespace_is_distinguished_from_others_and_found_as_long_as_a_process_is_in_it() {
         if !root_or_skip("a network namespace") {
             return;
         }

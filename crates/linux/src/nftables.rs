@@ -4,8 +4,8 @@
 //! can move them. A chain of the type `route` can. It changes the mark of each packet as it leaves, and the kernel looks
 //! the route up again. Transmissions of one SYN-ACK are drawn independently, so that a dead path costs one of them.
 //!
-//! The table exists in one network namespace, and sees packets of that namespace only. It cannot tell control groups
-//! apart: a request that has not become a connection has none.
+//! The table exists in one network namespace, and sees packets of that namespace only. It cannot distinguish
+//! control groups: a request that has not become a connection has none.
 
 mod flows;
 mod ruleset;
@@ -87,16 +87,16 @@ impl DrawTable {
         Ok(DrawTable { socket, buffer: vec![0; ANSWER_LIMIT], sequence: 0, ruleset })
     }
 
-    /// Has new connections of a family with a mark of ours keep the source address that they have, where somebody masquerades
-    /// them and the interface has that address; or no longer. A table of this family and of the same name does it.
+    /// Makes new connections of a family with a mark of ours keep the source address that they have, where another program
+    /// masquerades them and the interface has that address; or no longer. A table of this family and of the same name does it.
     ///
     /// The kernel drops the state of a masqueraded connection whose packets leave by another interface than the first one
-    /// did. Without masquerading this is not wanted: it has the kernel track all connections of the family.
+    /// did. Without masquerading this is not wanted: it makes the kernel track all connections of the family.
     pub fn keep_sources(&mut self, of: Family, keep: bool) -> Result<()> {
         self.commit_in(Some(of), &self.ruleset.sources(of, keep), || "keeping sources from being masqueraded")
     }
 
-    /// Makes the table say these draws, in one step: each packet sees the table as it was, or as it is now.
+    /// Makes the table contain these draws, in one step: each packet sees the table as it was, or as it is now.
     pub fn replace(&mut self, draws: &[Draw]) -> Result<()> {
         self.commit(&self.ruleset.replacement(draws), || "writing the table that draws paths of replies")
     }
@@ -173,7 +173,7 @@ impl DrawTable {
         loop {
             let length = match self.socket.recv(&mut &mut self.buffer[..], libc::MSG_TRUNC) {
                 Ok(length) => length,
-                // A dump ends with a message that says so; a single answer is alone.
+                // A dump ends with a message that marks its end; a single answer is alone.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(reading(error)),
             };

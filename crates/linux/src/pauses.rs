@@ -6,7 +6,7 @@ use crate::monotonic_now;
 
 /// Notices that the process did not run for a while.
 ///
-/// Two clocks tell it: the monotonic one goes on while a process is stopped, and stands still while the machine is suspended; the
+/// Two clocks show it: the monotonic one goes on while a process is stopped, and stands still while the machine is suspended; the
 /// boot clock counts both.
 #[derive(Clone, Copy, Debug)]
 pub struct Pauses {
@@ -16,7 +16,8 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Begins now. Only what lasts `least` or longer is a pause: that must be longer than whoever calls [`look`](Self::look) sleeps.
+    /// Begins now. Only what lasts `least` or longer is a pause: that must be longer than the caller of [`look`](Self::look)
+    /// sleeps.
     pub fn new(least: Span) -> Self {
         Pauses { ran: (monotonic_now(), boot_now()), least }
     }

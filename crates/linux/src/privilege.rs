@@ -1,6 +1,6 @@
 //! Why the kernel did not permit something: what the process lacks, or what stands in its way though it lacks nothing.
 //!
-//! `EPERM` and `EACCES` have many causes. Who is told to run as root and is root already learns nothing.
+//! `EPERM` and `EACCES` have many causes. A user who is told to run as root and is root already learns nothing.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::indexing_slicing))]
 

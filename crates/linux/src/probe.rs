@@ -37,7 +37,7 @@ pub enum Part {
 /// What a trial found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The feature works; the text says what else is worth knowing, and may be empty.
+    /// The feature works; the text contains what else is worth knowing, and may be empty.
     Present(String),
     /// The feature does not work, for this reason.
     Missing(String),
@@ -82,7 +82,7 @@ impl Part {
 }
 
 impl Finding {
-    /// The feature works, and there is no more to say.
+    /// The feature works, and there is no more to report.
     fn present() -> Self {
         Finding::Present(String::new())
     }

@@ -3,15 +3,15 @@
 //! A [`Prober`] owns a socket that is bound to the egress's device and carries its mark, so that a probe leaves by the egress that
 //! it measures, even while the routing tables change. The methods:
 //!
-//! - [`Prober::open`] makes the socket as a [`Spec`] says.
+//! - [`Prober::open`] makes the socket as a [`Spec`] describes it.
 //! - [`Prober::send`] sends a probe and returns its number; numbers count from 0.
 //! - [`Prober::receive`] returns the next [`Reply`], and never waits. Call it when the descriptor becomes readable, and once more when
-//!   a probe's time is over. Whoever calls knows when that is: a prober has no timeouts.
+//!   a probe's time is over. The caller knows when that is: a prober has no timeouts.
 //!
 //! Round trips go by the kernel's timestamps where it gives any: from the moment when a probe enters the queue of its device, so
 //! that the wait there counts as it does for other traffic, to the moment when the answer came in. The time that a process
-//! waits for the processor does not count. Without timestamps the process's own clock is read, and [`Counts::unstamped`] says how
-//! often. Nothing is allocated for a probe, and no more than [`WINDOW`] probes are remembered.
+//! waits for the processor does not count. Without timestamps the process's own clock is read, and [`Counts::unstamped`] counts
+//! how often. Nothing is allocated for a probe, and no more than [`WINDOW`] probes are remembered.
 
 mod pending;
 mod socket;
@@ -72,14 +72,14 @@ pub struct Spec {
 /// How a target is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// ICMP echo, which every host answers unless it is told not to.
+    /// ICMP echo, which every host answers unless it is configured not to.
     Icmp,
     /// UDP towards an echo service (RFC 862).
     UdpEcho {
         /// Its port, by default 7.
         port: u16,
     },
-    /// STAMP towards a session reflector (RFC 8762), which tells the directions of loss apart.
+    /// STAMP towards a session reflector (RFC 8762), which distinguishes the directions of loss.
     Stamp {
         /// Its port, by default [`stamp::PORT`].
         port: u16,
@@ -93,13 +93,13 @@ pub enum Method {
 pub enum Reply {
     /// The target has answered.
     Answer(Answer),
-    /// An ICMP error says that the probe did not arrive, or was refused.
+    /// An ICMP error reports that the probe did not arrive, or was refused.
     Unreachable {
         /// The probe's number.
         sequence: u32,
-        /// What the error says.
+        /// What the error reports.
         why: Unreachable,
-        /// Who says it.
+        /// Who reports it.
         by: Option<IpAddr>,
     },
 }
@@ -113,11 +113,11 @@ pub struct Answer {
     pub rtt: Span,
     /// Whether both ends of the round trip are the kernel's timestamps.
     pub stamped: bool,
-    /// What a STAMP reflector says.
+    /// What a STAMP reflector reports.
     pub remote: Option<Remote>,
 }
 
-/// What a STAMP reflector's answer says.
+/// What a STAMP reflector's answer contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The answer's number: how many probes the reflector has answered before.
@@ -168,7 +168,7 @@ pub struct Prober {
 }
 
 impl Spec {
-    /// Probes of 64 bytes by whatever egress the routing tables say.
+    /// Probes of 64 bytes by whatever egress the routing tables select.
     pub fn new(target: IpAddr, method: Method) -> Self {
         Spec { target, method, device: None, any_return: false, mark: None, source: None, session: None, length: 64 }
     }
@@ -230,7 +230,7 @@ impl Prober {
         if let Err(error) = result {
             self.counts.refused += 1;
             self.socket.renumber(self.next);
-            // Whoever could open the socket does not lack a privilege: `EPERM` is a firewall's.
+            // A process that could open the socket does not lack a privilege: `EPERM` is a firewall's.
             return Err(LinuxError::Refused {
                 what: format!("sending a probe to {}", self.socket.target()),
                 source: error,
@@ -305,7 +305,7 @@ impl Prober {
             Method::Stamp { clock, .. } => {
                 let (packet, _) = ReflectorPacket::parse(bytes)?;
                 let sent = self.pending.get(packet.sender_sequence)?;
-                // Whoever has not seen the probe does not know to the nanosecond when it was sent.
+                // A host that has not seen the probe does not know to the nanosecond when it was sent.
                 let is_ours = packet.sender_timestamp == Timestamp::of(clock, sent.wall);
                 (is_ours.then_some(packet.sender_sequence)?, Some(packet))
             }
@@ -330,7 +330,7 @@ impl Prober {
         let stamped = by_kernel.is_some() && sent.stamp.is_some() && received.stamp.is_some();
         let whole = by_kernel.unwrap_or(by_process);
         let turnaround = reflected.and_then(|packet| u64::try_from(packet.turnaround()).ok()).unwrap_or(0);
-        // A reflector whose clock jumps may say that it took longer than all of it.
+        // A reflector whose clock jumps may report that it took longer than all of it.
         let rtt = whole.as_nanos().checked_sub(turnaround).map_or(whole, Span::from_nanos);
         self.counts.answered += 1;
         self.counts.unstamped += u64::from(!stamped);
@@ -418,7 +418,7 @@ impl Sent {
     }
 }
 
-/// The same moment by both clocks. They are read anew if the process had to wait for the processor between them.
+/// The same moment by both clocks. They are read again if the process had to wait for the processor between them.
 fn readings() -> (Time, WallTime) {
     const AT_ONCE: Span = Span::from_micros(100);
     let mut readings = (monotonic_now(), wall_now());

@@ -1,7 +1,7 @@
 //! The socket of a session reflector (STAMP, RFC 8762): what comes to it, with the kernel's time and the TTL that is left.
 //!
-//! [`ReflectorSocket::readable`] waits until something may have come. [`ReflectorSocket::reflect`] has a [`Reflector`] answer what has
-//! come, and never waits. Answers leave from the address to which their requests came.
+//! [`ReflectorSocket::readable`] waits until something may have come. [`ReflectorSocket::reflect`] makes a [`Reflector`] answer
+//! what has come, and never waits. Answers leave from the address to which their requests came.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -102,7 +102,7 @@ impl ReflectorSocket {
         ready.map_err(|error| LinuxError::io("waiting for test packets", error)).map(|mut ready| ready.retain_ready())
     }
 
-    /// Has the reflector answer what has come, at most `most` packets; returns whether there may be more.
+    /// Makes the reflector answer what has come, at most `most` packets; returns whether there may be more.
     pub fn reflect(&mut self, reflector: &mut Reflector, most: usize, counts: &mut Reflected) -> Result<bool> {
         self.reflect_by(reflector, most, counts, |_, _| Some(0))
     }
@@ -167,7 +167,7 @@ impl ReflectorSocket {
                     let _ = self.socket.try_io(Interest::READABLE, nothing);
                     return Ok(None);
                 }
-                // An ICMP error about an answer says nothing of the next packet.
+                // An ICMP error about an answer means nothing for the next packet.
                 Err(Errno::EINTR | Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENETUNREACH) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -109,7 +109,7 @@ impl SockDiag {
         Ok(SockDiag { socket, buffer: vec![0; DATAGRAM_LIMIT], sequence: 0 })
     }
 
-    /// Fills `sockets` anew with the TCP connections of the namespace, those of IPv4 with mapped addresses; listening,
+    /// Fills `sockets` again with the TCP connections of the namespace, those of IPv4 with mapped addresses; listening,
     /// waiting (`TIME_WAIT`) and half-open passive ones are left out. After an error, open another.
     ///
     /// For each family of sockets the kernel walks the namespace's whole hash table: 0.42 ms of CPU time for the initial
@@ -136,7 +136,7 @@ impl SockDiag {
         })
     }
 
-    /// Has `handle` read each TCP connection of a family, as the kernel describes it.
+    /// Makes `handle` read each TCP connection of a family, as the kernel describes it.
     pub(crate) fn dump(&mut self, family: u8, mut handle: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(family, self.sequence);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_has_sockets_of_each_family_once_and_tells_mapped_addresses_alike() {
+    fn a_dump_has_sockets_of_each_family_once_and_reports_mapped_addresses_alike() {
         if !root_or_skip("a dump of IPv4 sockets") {
             return;
         }
@@ -449,7 +449,7 @@ mod tests {
                 server.read_exact(&mut [0; 50_000]).unwrap();
                 (client, server)
             };
-            // A socket of IPv4, and one of IPv6 that talks IPv4.
+            // A socket of IPv4, and one of IPv6 that uses IPv4.
             let ends = ["127.0.0.1", "::ffff:127.0.0.1"].map(open);
             let mut sockets = Vec::new();
             let sockets = SockDiag::open().unwrap().tcp_sockets(&mut sockets).unwrap();

@@ -1,4 +1,4 @@
-//! For tests that need root: they are skipped without it, and say so. Nodes and cables for tests with networks of their own.
+//! For tests that need root: they are skipped without it, and report this. Nodes and cables for tests with networks of their own.
 
 use std::{
     fs::File,
@@ -22,7 +22,7 @@ use crate::{netlink, netns::NetNs};
 /// Whether the test may run as root; otherwise prints that `what` is skipped.
 ///
 /// # Panics
-/// Panics without root if the environment says `SIDESTEP_REQUIRE_ROOT=1`, as CI does, so that no skip goes unnoticed.
+/// Panics without root if the environment contains `SIDESTEP_REQUIRE_ROOT=1`, as CI does, so that no skip goes unnoticed.
 pub fn root_or_skip(what: &str) -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;
@@ -203,7 +203,7 @@ pub fn exclusive_program(cgroup: &Path, place: &str, flags: u32) -> OtherProgram
     OtherProgram { program, group, kind }
 }
 
-/// Detaches all programs that links attach to a control group, as somebody with CAP_SYS_ADMIN may; returns how many.
+/// Detaches all programs that links attach to a control group, as a process with CAP_SYS_ADMIN may; returns how many.
 pub fn detach_all(cgroup: &Path) -> usize {
     let number = std::fs::metadata(cgroup).expect("a control group").ino();
     let is_there = |link: &LinkInfo| matches!(&link.info, LinkTypeInfo::Cgroup(of) if of.cgroup_id == number);

@@ -1,4 +1,4 @@
-//! The balancer of an edge as the kernel runs it: it marks as the native code says, and leaves alone what is not its own.
+//! The balancer of an edge as the kernel runs it: it marks as the native code does, and leaves alone what is not its own.
 
 use sidestep_balance::{ALL_LIVE, BalanceMode, Balanced, PathSet};
 use sidestep_flow_hash::flow_key;
@@ -17,7 +17,7 @@ const MASK: u32 = 0x3f00_0000;
 const OTHERS: u32 = 0xc012_3456;
 const CONFIG: BalancerConfig = BalancerConfig { mark_mask: MASK, dry_run: false, flows: None };
 
-/// A filter of somebody else that does nothing; `_` stands for a space within an argument.
+/// A filter of another program that does nothing; `_` stands for a space within an argument.
 const FOREIGN: &str = "protocol all bpf bytecode 1,6_0_0_0,";
 const TCP: u8 = 6;
 const SYN: u8 = 2;
@@ -202,7 +202,7 @@ fn with_a_table_connections_take_turns_and_the_other_edge_learns_their_paths() {
     assert_eq!(large.forget_flows(seen + 2_000, 1_000, 10).unwrap(), 20_000);
     assert_eq!(large.flows().unwrap(), 0);
 
-    // A table that is full forgets nobody: the rest goes by hash.
+    // A table that is full forgets no flow: the rest goes by hash.
     let small = load(4);
     let plain = Balancer::load(&CONFIG).unwrap();
     plain.set_site("fd02::/16".parse().unwrap(), Some(&site(paths(4, BalanceMode::Modulo), ALL_LIVE))).unwrap();
@@ -286,7 +286,7 @@ fn connections_that_began_at_the_other_edge_follow_it_and_those_of_before_keep_t
         arrives(4, flags);
     }
     assert_eq!((flows, table.flows().unwrap()), (3, 3));
-    // A connection that begins anew with the ports of one that is gone is another one.
+    // A connection that begins again with the ports of one that is gone is another one.
     arrive_by(3);
     arrives(3, SYN);
     assert_eq!(out(3, SYN | ACK), 4);
@@ -327,7 +327,7 @@ fn a_new_balancer_takes_the_place_of_the_last_and_nothing_of_others_is_touched()
             assert!(!balance::remove(netlink, a.index).await?);
             assert_eq!(tc("filter show dev a ingress"), foreign);
 
-            // A filter of somebody else in our place stays, and is named.
+            // A filter of another program in our place stays, and is named.
             tc(&format!("filter add dev a ingress prio 84 handle 0x5354 {FOREIGN}"));
             let refused = other.attach(netlink, a, Side::Site).await.unwrap_err().to_string();
             assert!(refused.contains("of somebody else has priority 84 and handle 0x5354"), "{refused}");

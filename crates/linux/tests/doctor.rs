@@ -1,4 +1,4 @@
-//! What doctor says of a route controller's egresses, in networks that have each of the faults that it knows.
+//! What doctor reports about a route controller's egresses, in networks that have each of the faults that it knows.
 
 use std::process::Command;
 
@@ -84,9 +84,9 @@ fn egresses_that_carry_the_same_are_found_so_by_packets_to_their_targets() {
     let all =
         "1500 by first to 10.3.0.1; 1500 by first to fd03::1; 1500 by second to 10.3.0.1; 1500 by second to fd03::1";
     assert_eq!(net.finding("path-mtu", &TARGETS), Finding::Present(all.into()));
-    let nobody = "1500 by the interface of first, behind which nobody answered; \
+    let silent = "1500 by the interface of first, behind which nobody answered; \
                   1500 by the interface of second, behind which nobody answered";
-    assert_eq!(net.finding("path-mtu", &["10.3.0.77"]), Finding::Present(nobody.into()));
+    assert_eq!(net.finding("path-mtu", &["10.3.0.77"]), Finding::Present(silent.into()));
     let none = net.edge.run(|| Ok(probe(&[], &[], None))).unwrap();
     for id in ["path-mtu", "vrf"] {
         assert!(matches!(none.finding(id), Some(Finding::Untried(_))), "{id} without egresses");
@@ -108,7 +108,7 @@ fn egresses_of_different_mtus_are_named_with_the_mss_that_fits_both() {
 }
 
 #[test]
-fn a_path_that_carries_less_than_its_interface_is_named_with_the_router_that_says_so() {
+fn a_path_that_carries_less_than_its_interface_is_named_with_the_router_that_reports_it() {
     if !root_or_skip("doctor and path MTUs") {
         return;
     }

@@ -44,7 +44,7 @@ fn in_namespace(what: &str, work: impl FnOnce() + Send) {
 
 fn socket(family: libc::c_int) -> OwnedFd {
     use std::os::fd::FromRawFd;
-    // SAFETY: the descriptor is new, and nobody else knows of it.
+    // SAFETY: the descriptor is new, and no other code knows of it.
     unsafe {
         let socket = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_MPTCP);
         assert!(socket >= 0, "{}", std::io::Error::last_os_error());
@@ -52,7 +52,7 @@ fn socket(family: libc::c_int) -> OwnedFd {
     }
 }
 
-/// A connection of MPTCP that has carried data both ways: its ends, and the listener.
+/// A connection of MPTCP that has carried data in both directions: its ends, and the listener.
 fn connected() -> (TcpStream, TcpStream, TcpListener) {
     let (server, client) = (socket(libc::AF_INET6), socket(libc::AF_INET6));
     let at = SockaddrStorage::from(SocketAddr::from((Ipv6Addr::LOCALHOST, PORT)));
@@ -225,7 +225,7 @@ fn explicit_ports_need_a_number_each() {
 }
 
 #[test]
-fn ports_run_out_and_the_kernel_says_so() {
+fn ports_run_out_and_the_kernel_reports_it() {
     in_namespace("ports of subflows", || {
         set_sysctl("ipv4/ip_local_port_range", "50000 50009").unwrap();
         leave_paths_to_programs();

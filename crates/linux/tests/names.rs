@@ -1,4 +1,4 @@
-//! What `bpftool` shows of us is recognisable: whoever finds a program or a map knows whose it is.
+//! What `bpftool` shows of us is recognisable: an operator who finds a program or a map knows whose it is.
 
 use std::{
     collections::BTreeSet,

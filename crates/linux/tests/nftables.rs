@@ -25,7 +25,7 @@ const MASK: u32 = 0xff00;
 
 /// A client and a server with three links between them; marks 0x100, 0x200 and 0x300 are the links from the server back.
 ///
-/// The server's default route back is the first link, and the client does not hear what comes on it.
+/// The server's default route back is the first link, and the client does not receive what comes on it.
 struct Links {
     client: NetNs,
     server: NetNs,
@@ -102,7 +102,7 @@ impl Links {
         self.server.run(|| Ok(TcpListener::bind(at).unwrap())).unwrap()
     }
 
-    /// Connects to a port where nobody listens, so many times in a row, and returns how many resets came back.
+    /// Connects to a port where no process listens, `count` times in a row, and returns how many resets came back.
     fn refused(&self, count: usize, to: &str) -> usize {
         let to = SocketAddr::new(to.parse::<IpAddr>().unwrap(), 7779);
         let refused = |_: &usize| {
@@ -185,7 +185,7 @@ fn paths_are_drawn_by_weight_and_source_and_replaced_at_once() {
     assert!(links.sent()[2] - before[2] < 5, "the third link does not carry this source");
 }
 
-/// Connects from the server's namespace to `to` by the second link, and sends a byte and hears it, then one by the third
+/// Connects from the server's namespace to `to` by the second link, and sends a byte and receives it, then one by the third
 /// link; returns whether that came back, too.
 fn moves(links: &Links, listener: &TcpListener, to: &str) -> bool {
     let address = SocketAddr::new(to.parse().unwrap(), 7777);
@@ -220,7 +220,7 @@ fn moves(links: &Links, listener: &TcpListener, to: &str) -> bool {
 }
 
 #[test]
-fn a_connection_that_somebody_masquerades_survives_a_move_where_sources_are_kept() {
+fn a_connection_that_another_program_masquerades_survives_a_move_where_sources_are_kept() {
     if !root_or_skip("nf_tables") {
         return;
     }
@@ -291,7 +291,7 @@ fn a_table_that_is_changed_or_flushed_by_others_shows_it() {
             let nft = |script: &str| assert!(Command::new("nft").arg(script).status().unwrap().success(), "{script}");
             nft("add table inet another");
             assert_ne!(table.generation()?, generation);
-            assert_eq!(table.fingerprint()?, print, "a table of somebody else");
+            assert_eq!(table.fingerprint()?, print, "a table of another program");
             nft(&format!("flush chain inet {TABLE} to-3"));
             assert_ne!(table.fingerprint()?, print);
             table.replace(&draws)?;

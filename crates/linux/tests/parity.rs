@@ -402,7 +402,7 @@ impl History {
         self.context.decision
     }
 
-    /// Has the kernel make the call, and compares all that it wrote with the native outcome.
+    /// Makes the kernel do the call, and compares all that it wrote with the native outcome.
     fn compare(&mut self, kernel: &mut PolicyParity, decision: raw::Decision) {
         let expected = Parity { conn: *self.native.raw(), decision, ..self.context };
         kernel.call(&mut self.context, &mut self.table).unwrap();

@@ -175,7 +175,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Checks that no path `before` it leads the same way, or has its name.
+    /// Checks that no path `before` it has the same route, or its name.
     fn check_alone(
         &self,
         item: &Item<'_>,

@@ -141,7 +141,7 @@ pub fn resolve(
     Ok(sets)
 }
 
-/// The paths whose interface is there now; nothing is said of the others.
+/// The paths whose interface is there now; nothing is logged about the others.
 pub fn resolve_quietly(
     destinations: &[StaticDestination],
     interfaces: &Interfaces,
@@ -163,7 +163,7 @@ pub fn resolve_present(
     resolve(destinations, interfaces, places, leave_out).unwrap_or_default()
 }
 
-/// Whether any path takes its next hop from a default route, whoever makes that.
+/// Whether any path takes its next hop from a default route, whichever program makes that.
 pub fn follow_the_network(destinations: &[StaticDestination]) -> bool {
     destinations.iter().flat_map(|destination| &destination.paths).any(|path| path.via == Some(Via::Auto))
 }

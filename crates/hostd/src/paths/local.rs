@@ -29,7 +29,7 @@ const ALWAYS: [&str; 9] = [
 pub struct Local {
     /// The prefixes that are so by their nature.
     always: BTreeSet<IpNet>,
-    /// Those of the table `local` besides: addresses of this host, and broadcast addresses.
+    /// Those of the table `local` in addition: addresses of this host, and broadcast addresses.
     table: BTreeSet<IpNet>,
 }
 

@@ -93,7 +93,7 @@ impl DestinationPaths {
         update.sets.iter().map(set).collect()
     }
 
-    /// The largest packet that all paths with segments carry besides their list; `None` if nothing is known of any.
+    /// The largest packet that all paths with segments carry in addition to their list; `None` if nothing is known of any.
     ///
     /// A connection that moves to them from a path without segments has packets of its former size queued. Those would be
     /// lost, so paths without segments carry no larger ones.
@@ -151,7 +151,7 @@ impl HostPath {
 
     /// Bytes of the list that the host adds to each packet; IPv4 is put inside IPv6, and has no list of this kind.
     fn srh(&self) -> u32 {
-        // The list has the destination besides.
+        // The list also has the destination.
         let len = |segments: usize| srv6::srh_len(segments + 1);
         match &self.route {
             PathRoute::Segments(segments) => len(segments.len()),

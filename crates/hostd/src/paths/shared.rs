@@ -52,7 +52,7 @@ pub fn check_reserved(base: u32, priority: u32) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Refuses to begin in tables that hold routes of others: ours would replace them. One who takes over only says so.
+/// Refuses to begin in tables that hold routes of others: ours would replace them. An agent that takes over only logs it.
 pub async fn check_tables(netlink: &Netlink, base: u32, takes_over: bool) -> Result<(), AgentError> {
     match netlink.foreign_route(tables(base)).await? {
         Some((table, destination)) if takes_over => {
@@ -104,7 +104,7 @@ impl MarkBits {
         MarkBits { mask, shift: mask.trailing_zeros() }
     }
 
-    /// How many slots there are besides zero, which is the default route: as many as the bits can distinguish, and no more than
+    /// How many slots there are beside zero, which is the default route: as many as the bits can distinguish, and no more than
     /// there are tables.
     pub fn slots(self) -> u32 {
         self.mask.checked_shr(self.shift).unwrap_or(0).min(MAX_SLOTS)

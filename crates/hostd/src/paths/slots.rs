@@ -29,7 +29,7 @@ pub enum Room {
     Any,
 }
 
-/// The slots that are to be in place next.
+/// The slots that will be in place next.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// The slots; a path that is missing has none.

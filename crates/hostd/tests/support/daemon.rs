@@ -65,7 +65,7 @@ impl<C: Send + 'static> Daemon<C> {
         (Daemon { stop: Some(stop), configs, thread: Some(thread) }, is_ready)
     }
 
-    /// Has it take another configuration.
+    /// Makes it take another configuration.
     pub fn configure(&self, config: C) {
         assert!(self.configs.send(config).is_ok(), "the daemon has ended");
     }

@@ -61,11 +61,11 @@ impl Crowd {
 /// Longer than anything should take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Opens `connections` connections that all take the first of two paths, makes that path fail, has each connection send
+/// Opens `connections` connections that all take the first of two paths, makes that path fail, makes each connection send
 /// a byte, and waits until all bytes have arrived.
 ///
 /// # Errors
-/// Without root, where the kernel lacks what the agent needs, or where so many files cannot be open.
+/// Without root, where the kernel lacks what the agent needs, or where this number of files cannot be open.
 pub fn crowd(options: &BenchOptions, connections: u32, progress: Progress<'_>) -> Result<Crowd, LabError> {
     let wanted = connections.clamp(1, MAX_CONNECTIONS) as usize;
     // The other 200 are for everything that is no connection.

@@ -123,7 +123,7 @@ pub fn open() -> Result<TcpStream, LinuxError> {
     TcpStream::connect((SERVER, PORT)).map_err(failed("connecting"))
 }
 
-/// Says what of the benchmark's traffic failed.
+/// Names what of the benchmark's traffic failed.
 pub fn failed(what: &'static str) -> impl Fn(std::io::Error) -> LinuxError {
     move |error| LinuxError::io(format!("{what}, in a benchmark"), error)
 }

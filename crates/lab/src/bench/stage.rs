@@ -113,7 +113,7 @@ impl Stage {
         Ok(Daemon(process))
     }
 
-    /// Has the kernel call programs that do nothing wherever it would call the agent's.
+    /// Makes the kernel call programs that do nothing wherever it would call the agent's.
     pub fn idle(&self) -> Result<IdlePrograms, LabError> {
         Ok(IdlePrograms::attach(self.traffic.path())?)
     }
@@ -151,7 +151,7 @@ impl Stage {
         }
     }
 
-    /// Has the server drop everything that the client sends over the first link.
+    /// Makes the server drop everything that the client sends over the first link.
     pub fn fail_first(&self) -> Result<(), LabError> {
         let fail = || {
             netlink::block_on(async |netlink| {

@@ -44,7 +44,7 @@ impl System for Agents {
     }
 }
 
-/// A run of `system` over two equal paths, with flows that have these keys besides.
+/// A run of `system` over two equal paths, with flows that also have these keys.
 fn mix(system: &str, flows: &[&str]) -> Result<RunPlan, LabError> {
     let flows: String =
         flows.iter().map(|more| format!("[[flow]]\nkind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\n{more}\n")).collect();

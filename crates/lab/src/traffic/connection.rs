@@ -104,7 +104,7 @@ impl Connection {
         Connection { size: Some(size), ..Connection::default() }
     }
 
-    /// A user's transfer, which begins when so many edges of the window have passed.
+    /// A user's transfer, which begins when `edges` edges of the window have passed.
     pub fn begun(begun: Begun, edges: usize) -> Self {
         let [at_window_start, at_window_end] = [edges > 0, edges > 1].map(|passed| passed.then_some(0));
         let size = Some(begun.size);
@@ -252,10 +252,10 @@ impl Connection {
         }
     }
 
-    /// Notes how late the program is told that the connection is established: the kernel knows the handshake's round trip.
+    /// Notes how late the program is notified that the connection is established: the kernel knows the handshake's round trip.
     fn note_handshake(&mut self, plan: &Plan, now: Monotonic) {
         let Some(stream) = self.stream.as_ref().filter(|_| !plan.socket.mptcp) else { return };
-        // Of several SYNs the kernel does not say when that was sent which was answered.
+        // Of several SYNs the kernel does not report when that was sent which was answered.
         let once = TcpInfo::of(stream).ok().filter(|info| info.retrans_total == 0);
         let due = once.map(|info| self.start + Span::from_micros(info.srtt_us.into()));
         self.late_wakeups.extend(due.map(|due| (due, now.since(due))));

@@ -1,4 +1,4 @@
-//! Requests and answers: a client asks for so many bytes, and the server gives them and closes.
+//! Requests and answers: a client asks for a number of bytes, and the server gives them and closes.
 //!
 //! A request begins with its own length and that of the answer, 8 bytes each, in network byte order. The bytes that
 //! follow have no meaning.
@@ -19,7 +19,7 @@ use super::{
 /// Bytes of a request's beginning.
 pub const HEAD: usize = 16;
 
-/// What a request says of itself: how long it is, and how long its answer.
+/// What a request begins with: how long it is, and how long its answer.
 pub fn head(request: u64, answer: u64) -> [u8; HEAD] {
     ((u128::from(request) << 64) | u128::from(answer)).to_be_bytes()
 }

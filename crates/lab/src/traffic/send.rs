@@ -63,7 +63,7 @@ const TIMER: u64 = u64::MAX;
 /// What is due at an instant that was set beforehand.
 #[derive(Clone, Copy)]
 enum Due {
-    /// This many connections are to be open.
+    /// This many connections must be open.
     Open(usize),
     Window(Edge),
     Stop,
@@ -76,7 +76,7 @@ struct Sender {
     connections: Vec<Connection>,
     /// Never written to, so that it costs no memory: the kernel discards answers by itself.
     buffer: Vec<u8>,
-    /// How many of the connections, from the first, are to be opened by now, and how many are.
+    /// How many of the connections, from the first, should be open by now, and how many are.
     to_open: usize,
     opened: usize,
     done: usize,

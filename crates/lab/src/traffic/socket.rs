@@ -1,4 +1,4 @@
-//! The sockets of both ends of a connection: TCP or MPTCP, with what a scenario says of them.
+//! The sockets of both ends of a connection: TCP or MPTCP, with what a scenario sets of them.
 
 use std::{
     io::{self, IoSliceMut},
@@ -26,7 +26,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// What the sockets of a flow are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// Whether they speak MPTCP.
+    /// Whether they use MPTCP.
     pub mptcp: bool,
     /// Name of the kernel's congestion control; `None`: the namespace's default.
     pub congestion_control: Option<String>,
@@ -49,7 +49,7 @@ impl Arrival {
     }
 }
 
-/// As recv(2), and also says when the last segment arrived of which it read, if the kernel noted that.
+/// As recv(2), and also returns when the last segment arrived of which it read, if the kernel noted that.
 ///
 /// It does for data that arrives while a socket is [timed](SocketOptions::time); it does not for a FIN without data.
 pub fn receive(socket: &impl AsRawFd, buffer: &mut [u8], flags: MsgFlags) -> io::Result<(usize, Option<Arrival>)> {
@@ -67,7 +67,7 @@ pub struct Counters {
     pub acked: u64,
     /// Segments that were retransmitted; of MPTCP, by the subflows that still exist.
     pub retransmits: u32,
-    /// Retransmission timeouts, likewise; zero where the kernel does not say.
+    /// Retransmission timeouts, likewise; zero where the kernel does not report them.
     pub timeouts: u16,
 }
 
@@ -86,7 +86,7 @@ impl SocketOptions {
         Ok(socket.into())
     }
 
-    /// Has the kernel note when segments arrive, for `receive`. It then reads the clock for each packet of the machine.
+    /// Makes the kernel note when segments arrive, for `receive`. It then reads the clock for each packet of the machine.
     pub fn time(&self, socket: &impl AsFd) -> io::Result<()> {
         self.tune(socket, ReceiveTimestampns, &true)
     }

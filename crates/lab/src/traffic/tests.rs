@@ -73,7 +73,7 @@ fn the_bytes_acknowledged_are_those_that_the_receiver_holds() {
         let listener = TcpListener::bind(address(5001)).unwrap();
         let holding = thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            // Nobody reads: by then the receive window has long been full.
+            // No process reads: by then the receive window has long been full.
             thread::sleep(millis(250).to_std());
             stream.peek(&mut vec![0; 16 << 20]).unwrap() as u64
         });
@@ -134,9 +134,9 @@ fn an_unreachable_sink_is_recorded_as_an_error() {
 }
 
 #[test]
-fn a_connection_that_nobody_answers_is_given_up_at_the_stop() {
+fn a_connection_without_an_answer_is_given_up_at_the_stop() {
     let Some(flows) = in_namespace(|| {
-        // With a queue of one, and nobody who accepts, every SYN after the first connection is dropped.
+        // With a queue of one, and no process that accepts, every SYN after the first connection is dropped.
         let full = socket(AddressFamily::Inet6, SockType::Stream, SockFlag::empty(), None).unwrap();
         bind(full.as_raw_fd(), &SockaddrIn6::from(address(5001))).unwrap();
         listen(&full, Backlog::new(0).unwrap()).unwrap();
@@ -184,7 +184,7 @@ fn the_results_are_one_line_of_json_for_each_connection() {
 
 #[test]
 fn the_sink_ends_on_sigterm() {
-    /// Raises SIGTERM, in the sink's own thread, once the sink says that it is ready.
+    /// Raises SIGTERM, in the sink's own thread, once the sink reports that it is ready.
     struct TermWhenReady(Vec<u8>);
     impl Write for TermWhenReady {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -251,7 +251,7 @@ fn an_answer_comes_with_exactly_the_bytes_that_were_asked_for() {
 }
 
 #[test]
-fn programs_say_how_late_they_went_on_with_each_request() {
+fn programs_report_how_late_they_went_on_with_each_request() {
     let schedule = Transfer::parse("50000000 1000\n100000000 100000\n150000000 1").unwrap();
     let Some((flows, server)) = with_other_end(true, |options| {
         transfer(&SendOptions { request: Some(Bytes::new(300)), schedule, ..options }).unwrap()

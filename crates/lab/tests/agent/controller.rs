@@ -100,7 +100,7 @@ pub fn managed(lab: &Lab) -> Managed {
     managed_with(lab, None, Vec::new())
 }
 
-/// The agent keeps its state in `pins`, and has destinations of its own besides.
+/// The agent keeps its state in `pins`, and also has destinations of its own.
 fn managed_with(lab: &Lab, pins: Option<Pins>, own: Vec<StaticDestination>) -> Managed {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("controller.sock").display().to_string();
@@ -122,7 +122,7 @@ pub fn following(lab: &Lab, endpoint: &str, pins: Option<Pins>, adjust: impl FnO
     })
 }
 
-/// Whether somebody in a node is connected to a unix socket: the other end's socket is of its namespace.
+/// Whether a process in a node is connected to a unix socket: the other end's socket is of its namespace.
 fn is_connected(lab: &Lab, node: &str, socket: &str) -> bool {
     let sockets = || Ok(fs::read_to_string("/proc/thread-self/net/unix").unwrap());
     let sockets = lab.network.node(lab.id(node)).run(sockets).unwrap();
@@ -156,7 +156,7 @@ fn a_prefix_that_the_file_and_the_controller_have_takes_the_paths_of_the_file_al
 }
 
 #[test]
-fn a_controller_that_is_started_again_moves_nobody() {
+fn a_controller_that_is_started_again_moves_no_connection() {
     if !root_or_skip("an agent with a controller") {
         return;
     }
@@ -209,7 +209,7 @@ fn an_agent_that_is_started_again_while_its_controller_is_away_leaves_all_as_it_
         let before = all();
         assert!(slot(&idle) > 0 && !before.1.is_empty() && !before.2.is_empty(), "{before:?}");
 
-        // The controller goes first, so that nobody hears of anything.
+        // The controller goes first, so that no daemon is notified of anything.
         drop(first);
         agent.kill();
         // One that cannot start, one that finds neither controller nor control group, and one of a path of its own.

@@ -25,7 +25,7 @@ fn heeds_marks() -> PathchangerSettings {
 }
 
 #[test]
-fn a_dry_run_decides_under_congestion_and_moves_nobody() {
+fn a_dry_run_decides_under_congestion_and_moves_no_connection() {
     if !root_or_skip("a dry run under congestion") {
         return;
     }
@@ -59,7 +59,7 @@ fn a_dry_run_decides_under_congestion_and_moves_nobody() {
     assert!(!tables.contains(&format!("table {}", TABLE_BASE + 1)), "no route: {tables}");
     let before = lab.carried(lab.arc("R2", "Z"));
     flow.pass(SOME);
-    assert!(lab.carried(lab.arc("R2", "Z")) - before < crate::support::LITTLE, "nobody is moved");
+    assert!(lab.carried(lab.arc("R2", "Z")) - before < crate::support::LITTLE, "no connection is moved");
     agent.stop();
     assert_eq!(mark(&flow.sender), OWN, "nor is a mark taken back that was not given");
 }

@@ -16,7 +16,7 @@ use crate::{
 /// Both paths lead to a black hole, but for packets that R1's own routes take to the server.
 fn everything(lab: &Lab) -> Agent {
     let mut paths = ["R1", "R2"].map(|by| via(lab, "h", by, "1 Gbit/s")).to_vec();
-    // One is to be measured, which happens again and again.
+    // One must be measured, which happens again and again.
     paths[1].rtt = Span::ZERO;
     Agent::start(lab, "h", settings(), "::/0", paths)
 }
@@ -45,7 +45,7 @@ fn connected_subnets_and_more_specific_routes_win_over_a_prefix_that_covers_them
     // What is measured each five seconds concerns paths, and not what is left alone.
     thread::sleep(Duration::from_millis(5500));
     assert_eq!(mark(&lab.connect("h", "s").0), 0, "after a measurement");
-    assert!(route().contains(&format!("throw {}", lab.prefix("s"))), "whoever else sets the mark: {}", route());
+    assert!(route().contains(&format!("throw {}", lab.prefix("s"))), "another program sets the mark: {}", route());
     lab.ip("h", &format!("-6 route del {}", lab.prefix("s")));
     eventually("paths again", || (slot(&lab.connect("h", "s").0) != 0).then_some(()));
 
@@ -128,7 +128,7 @@ fn a_connection_that_the_host_masquerades_moves_to_the_other_provider_and_goes_o
 }
 
 #[test]
-fn a_mask_whose_bits_are_somebody_elses_is_refused_with_one_that_is_free() {
+fn a_mask_whose_bits_are_another_programs_is_refused_with_one_that_is_free() {
     if !root_or_skip("marks that collide") {
         return;
     }
@@ -149,7 +149,7 @@ fn a_mask_whose_bits_are_somebody_elses_is_refused_with_one_that_is_free() {
 }
 
 #[test]
-fn rules_that_appear_while_the_agent_works_and_meet_its_marks_are_counted_and_nobody_is_let_go() {
+fn rules_that_appear_while_the_agent_works_and_meet_its_marks_are_counted_and_no_connection_is_let_go() {
     if !root_or_skip("marks that collide later") {
         return;
     }

@@ -1,7 +1,7 @@
 //! Every call to the kernel fails once: what works is never destroyed, and a failed start leaves nothing behind.
 //!
 //! `strace` makes one system call of the program fail, each time another. Some of the calls with every test run; `make
-//! test-faults` takes all. `SIDESTEP_FAULTS` says that each so-many-th call is to fail.
+//! test-faults` takes all. With `SIDESTEP_FAULTS=n` each `n`-th call fails.
 
 use std::{
     fs,
@@ -75,7 +75,7 @@ fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
                 }
                 Started::Refuses => refused += 1,
             }
-            // It keeps a path; which one is the policy's to say, and on a busy machine there are timeouts.
+            // It keeps a path; which one is the policy's choice, and on a busy machine there are timeouts.
             assert_eq!((installed(&lab), mark(&flow.sender) != 0), (whole.clone(), true), "{context}");
             flow.pass(SOME);
         }
@@ -97,7 +97,7 @@ struct Trial<'a> {
 /// How a start ended.
 enum Started {
     Works(Child),
-    /// It ended, and said why on standard error.
+    /// It ended, and reported why on standard error.
     Refuses,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Trial<'a> {
     /// Starts an agent of which this call fails: its name, the error, and which of these calls, counted from one.
     fn start(&self, fault: Option<(&str, &str, usize)>) -> Started {
         let mut command = within(Path::new("strace"), self.lab, "h");
-        // -D: the agent is our child, and the tracer nobody's.
+        // -D: the agent is our child, and the tracer is not.
         command.args(["-D", "-f", "-qq", "-e", &format!("trace={}", CALLS.map(|(call, _)| call).join(","))]);
         command.arg("-o").arg(&self.trace);
         if let Some((call, error, nth)) = fault {

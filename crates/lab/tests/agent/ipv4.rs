@@ -1,4 +1,4 @@
-//! Destinations of IPv4: by next hops, and inside SRv6. An IPv6 socket that talks to `::ffff:a.b.c.d` uses the same
+//! Destinations of IPv4: by next hops, and inside SRv6. An IPv6 socket that sends to `::ffff:a.b.c.d` uses the same
 //! routes, and the agent moves it in the same manner.
 
 use sidestep_hostd::StaticPath;

@@ -14,8 +14,8 @@ use crate::{
 };
 
 #[test]
-fn rules_and_routes_that_somebody_removed_are_back_before_a_timeout_and_counted() {
-    if !root_or_skip("rules that somebody removed") {
+fn rules_and_routes_that_another_program_removed_are_back_before_a_timeout_and_counted() {
+    if !root_or_skip("rules that another program removed") {
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
@@ -49,7 +49,7 @@ fn rules_and_routes_that_somebody_removed_are_back_before_a_timeout_and_counted(
     lab.wait_until_over(&flow, "R2", "Z");
     assert!(agent.events().iter().all(|event| event.kind != "moved"), "and never left it: {:?}", agent.events());
 
-    // What the kernel removes with an interface was removed by nobody, and what we remove is not put back.
+    // What the kernel removes with an interface was removed by no program, and what we remove is not put back.
     lab.ip("h", "link set R1 down");
     eventually("the route to leave", || routes()[0].is_empty().then_some(()));
     lab.ip("h", "link set R1 up");
@@ -60,7 +60,7 @@ fn rules_and_routes_that_somebody_removed_are_back_before_a_timeout_and_counted(
 }
 
 #[test]
-fn rules_and_routes_that_somebody_replaces_under_our_number_are_back_within_a_second() {
+fn rules_and_routes_that_another_program_replaces_under_our_number_are_back_within_a_second() {
     if !root_or_skip("rules that somebody replaces") {
         return;
     }
@@ -90,7 +90,7 @@ fn rules_and_routes_that_somebody_replaces_under_our_number_are_back_within_a_se
 }
 
 #[test]
-fn nothing_is_learnt_while_somebody_removes_rules_again_and_again() {
+fn nothing_is_learnt_while_another_program_removes_rules_again_and_again() {
     if !root_or_skip("rules that go again and again") {
         return;
     }

@@ -69,7 +69,7 @@ fn prometheus_reads_moves_paths_maps_and_runs_of_an_agent_at_work() {
     };
     for metric in ["rate_bits_per_second", "rtt_seconds", "min_rtt_seconds"] {
         assert!(value(&page, &of_path(metric, 1)) > Some(0.0), "{metric}\n{page}");
-        assert_eq!(value(&page, &of_path(metric, 2)), None, "nobody is there");
+        assert_eq!(value(&page, &of_path(metric, 2)), None, "no connection is there");
     }
     let loss = value(&page, &of_path("loss_ratio", 1));
     assert!(loss.is_some_and(|loss| loss < 0.05), "{loss:?}");

@@ -1,5 +1,5 @@
 //! A host with two providers and an address of each, and no address of its own: its connections cannot move. One provider
-//! dies silently. What is stuck tells new connections which provider works.
+//! dies silently. What is stuck shows new connections which provider works.
 
 use sidestep_hostd::StaticPath;
 use std::{
@@ -116,7 +116,7 @@ fn serve(lab: &Lab, kind: Kind) -> TcpListener {
     lab.serve("s")
 }
 
-/// The first provider loses everything, both ways, or works again.
+/// The first provider loses everything, in both directions, or works again.
 fn silence(lab: &Lab, silent: bool) {
     lab.swallow("R1", "Z", silent);
     lab.swallow("Z", "R1", silent);
@@ -194,7 +194,7 @@ fn a_host_that_seldom_connects_finds_out_by_its_first_connection_and_the_agent_t
     let kind = Kind::all(&lab)[0];
     let agent = start(&lab, kind);
     let listener = serve(&lab, kind);
-    // Somebody has to be there whom the agent may ask.
+    // A far end must be there that the agent may ask.
     let served = loop {
         let stream = kind.connect(&lab).unwrap();
         if slot(&stream) == 2 {
@@ -259,7 +259,7 @@ fn moves_by_changed_paths_are_counted_and_a_path_that_went_is_shown() {
 }
 
 #[test]
-fn a_connection_whose_address_the_host_has_lost_says_nothing_of_the_provider_that_is_left() {
+fn a_connection_whose_address_the_host_has_lost_shows_nothing_of_the_provider_that_is_left() {
     if !root_or_skip("an interface that goes") {
         return;
     }
@@ -274,7 +274,7 @@ fn a_connection_whose_address_the_host_has_lost_says_nothing_of_the_provider_tha
         }
     };
     let (lost, net) = (ADDRESSES[0][0], ADDRESSES[0][1]);
-    // It goes with data on the way, and the kernel removes its routes with it.
+    // It goes with data on the path, and the kernel removes its routes with it.
     silence(&lab, true);
     stuck.write_all(&[7; 1000]).unwrap();
     lab.ip("h", &format!("address del {lost}/24 dev R1"));

@@ -39,7 +39,7 @@ fn daemons_that_are_started_again_in_a_partition_keep_all_and_find_the_controlle
     let state = || pins.config().unwrap().controller();
     assert_eq!(state(), ControllerState::Connected);
 
-    // Packets vanish, so that nobody is told anything: connections stay open, and new ones get no answer.
+    // Packets vanish, so that no end is notified of anything: connections stay open, and new ones get no answer.
     let part = |parted| [("A", "c"), ("c", "A")].iter().for_each(|(from, to)| lab.swallow(from, to, parted));
     part(true);
     agent.kill();

@@ -100,7 +100,7 @@ fn a_lost_syn_is_sent_again_soon_where_the_round_trip_is_known_and_no_connection
     // The longer the timeout, the fewer.
     let retries = getsockopt(&client, SynRetries).unwrap();
     assert!((usual + 1..=usual + 4).contains(&retries), "{usual}, and then {retries}");
-    // An application that says how often its SYNs are sent knows what it wants.
+    // An application that sets how often its SYNs are sent knows what it wants.
     lab.swallow("R1", "Z", false);
     let listener = lab.serve("s");
     let socket = socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), libc::AF_INET6);

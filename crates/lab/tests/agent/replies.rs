@@ -35,7 +35,7 @@ fn start(lab: &Lab, kept: &Kept, dry_run: bool) -> Agent {
     })
 }
 
-/// How many of so many connections from `s` to `h`, opened at once, are established in this time.
+/// How many of `count` connections from `s` to `h`, opened at once, are established in this time.
 fn established(lab: &Lab, count: usize, within: Duration) -> usize {
     let to = SocketAddr::new(lab.address("h").into(), PORT);
     let one = || lab.network.node(lab.id("s")).run(|| Ok(TcpStream::connect_timeout(&to, within).is_ok())).unwrap();
@@ -53,7 +53,7 @@ fn table(lab: &Lab) -> String {
 }
 
 #[test]
-fn everybody_connects_to_a_server_whose_default_route_is_dead_whoever_dies_or_flushes() {
+fn all_clients_connect_to_a_server_whose_default_route_is_dead_whatever_dies_or_is_flushed() {
     if !root_or_skip("SYN-ACKs of a server") {
         return;
     }
@@ -71,7 +71,7 @@ fn everybody_connects_to_a_server_whose_default_route_is_dead_whoever_dies_or_fl
     let accepted: Vec<_> = (0..6).map(|_| listener.accept().unwrap().0).collect();
     assert!(accepted.iter().all(|one| slot(one) > 0), "the connections have paths of their own");
 
-    // Somebody else's `nft flush ruleset` is mended and counted.
+    // Another program's `nft flush ruleset` is mended and counted.
     let value = |name: &str| metrics::value(&metrics::scrape(&lab), name);
     let parts = || table(&lab).lines().filter(|line| !line.contains("meta random")).collect::<Vec<_>>().join("\n");
     let before = parts();

@@ -89,7 +89,7 @@ impl Monitor {
     fn start(lab: &Lab, node: &str) -> Monitor {
         let spawn = || Ok(Command::new("ip").args(["-6", "monitor", "route"]).stdout(Stdio::piped()).spawn().unwrap());
         let monitor = Monitor(lab.network.node(lab.id(node)).run(spawn).unwrap());
-        // It says nothing when it listens.
+        // It prints nothing when it listens.
         thread::sleep(Duration::from_millis(300));
         monitor
     }
@@ -178,7 +178,7 @@ fn a_connection_outlives_the_deletion_of_an_interface_the_kill_of_its_router_and
     // The interface goes, and with it all routes that name it.
     lab.ip("A", "link del first");
     assert!(flow.pass(SOME) < STANDSTILL);
-    // The controller has heard of it: one path is left.
+    // The controller was notified of it: one path is left.
     eventually("a report that the link is down", || (state.sets()[0].paths.len() == 1).then_some(()));
     eventually("one Path ID", || (sids(&lab) == [used.clone()]).then_some(()));
     eventually("its metric", || (metric(&lab, "sidestep_router_path_ids") == Some(1.0)).then_some(()));
@@ -187,7 +187,7 @@ fn a_connection_outlives_the_deletion_of_an_interface_the_kill_of_its_router_and
     assert_eq!(sids(&lab), std::slice::from_ref(&used));
     assert_eq!(monitor.removals(&used), 0, "the SID was there all the time");
 
-    // Somebody removes it.
+    // Another program removes it.
     lab.ip("A", &format!("-6 route del {used}/128"));
     eventually("the SID", || (sids(&lab) == [used.clone()]).then_some(()));
     flow.pass(SOME);
@@ -195,7 +195,7 @@ fn a_connection_outlives_the_deletion_of_an_interface_the_kill_of_its_router_and
 }
 
 #[test]
-fn a_sid_that_somebody_replaces_under_our_number_is_back_within_a_second() {
+fn a_sid_that_another_program_replaces_under_our_number_is_back_within_a_second() {
     if !root_or_skip("a router daemon") {
         return;
     }
@@ -231,7 +231,7 @@ fn a_router_without_its_controller_keeps_what_it_finds_and_only_a_stop_removes_i
     let start = || Router::start(&lab, &endpoint, &[("M", "M"), ("N", "N")]);
     let filters = || tc_filters(&lab, "M") + tc_filters(&lab, "N");
 
-    // Nothing is there, and nobody answers: it is ready all the same.
+    // Nothing is there, and no controller answers: it is ready all the same.
     let router = start();
     assert_eq!((sids(&lab).len(), filters()), (0, 2));
     let (first, _) = controller(lab.topology.clone(), &endpoint);

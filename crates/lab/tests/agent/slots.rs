@@ -179,7 +179,7 @@ fn no_packet_leaves_by_another_path_than_its_connections_while_sets_change() {
     agent.stop();
 }
 
-/// Says that all is done when it is dropped.
+/// Notes that all is done when it is dropped.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {

@@ -1,7 +1,7 @@
 //! Chaos: real daemons are killed at any instant, links fail, interfaces go, and others remove rules and routes; no transfer is
 //! lost or changed, and all is mended.
 //!
-//! A few faults with every test run; `make soak` takes 1,000. `SIDESTEP_SOAK` says how many, `SIDESTEP_SOAK_SEED` which.
+//! A few faults with every test run; `make soak` takes 1,000. `SIDESTEP_SOAK` sets how many, `SIDESTEP_SOAK_SEED` which.
 
 use std::{
     fs,
@@ -81,7 +81,7 @@ enum Fault {
     RoutesFlushed,
     /// Another daemon removes what the router's Path IDs stand for.
     BindingsFlushed,
-    /// An interface with a path is deleted, and made anew.
+    /// An interface with a path is deleted, and made again.
     InterfaceDeleted,
     /// An interface with a path is set down, and up again.
     InterfaceDown,
@@ -266,7 +266,7 @@ impl<'a> World<'a> {
 }
 
 fn started(mut command: Command) -> Child {
-    // To look at what daemons say: SIDESTEP_LOG=info, and a file for it.
+    // To look at what daemons log: SIDESTEP_LOG=info, and a file for it.
     let errors =
         std::env::var_os("SIDESTEP_SOAK_LOG").map(|log| fs::File::options().append(true).create(true).open(log));
     command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -286,7 +286,7 @@ impl Daemons {
         Daemons { controller: world.controller(), router: world.router(), agent: world.agent(false) }
     }
 
-    /// Has a fault happen, and whatever ends it.
+    /// Makes a fault happen, and whatever ends it.
     fn suffer(&mut self, fault: Fault, world: &World<'_>, random: &mut Pcg32) {
         let lab = world.lab;
         let mut below = |limit: u32| random.next_u32() % limit;

@@ -1,5 +1,5 @@
 //! A host whose addresses belong to its providers: connections from the address of a dead one cannot move, and with
-//! `on_dead = "reset"` they are ended so that applications connect anew.
+//! `on_dead = "reset"` they are ended so that applications connect again.
 
 use sidestep_hostd::StaticPath;
 use std::{
@@ -133,7 +133,7 @@ impl Family {
     }
 }
 
-/// Whether what one end says arrives at the other.
+/// Whether what one end sends arrives at the other.
 fn passes((client, server): &mut (TcpStream, TcpStream)) {
     client.write_all(b"x").unwrap();
     server.read_exact(&mut [0]).unwrap();
@@ -141,12 +141,12 @@ fn passes((client, server): &mut (TcpStream, TcpStream)) {
     client.read_exact(&mut [0]).unwrap();
 }
 
-/// What the application of a connection is told, if anything, within this time.
+/// What the application of a connection is notified of, if anything, within this time.
 fn told(client: &mut TcpStream, within: Duration) -> Option<i32> {
     let start = Instant::now();
     loop {
         client.set_read_timeout(Some(within.saturating_sub(start.elapsed()).max(Duration::from_millis(1)))).unwrap();
-        let error = client.read(&mut [0]).expect_err("nobody has sent anything");
+        let error = client.read(&mut [0]).expect_err("nothing was sent");
         // A signal of another test's child may interrupt the call.
         match error.kind() {
             ErrorKind::Interrupted => {}
@@ -178,7 +178,7 @@ fn connections_that_a_dead_provider_holds_are_ended_in_the_stated_time_and_no_ot
         assert_eq!(slot(&other.0), 2, "{family:?}");
         kill(&lab, "R1", true);
         let death = Instant::now();
-        stuck.iter_mut().for_each(|(client, _)| client.write_all(b"to nobody").unwrap());
+        stuck.iter_mut().for_each(|(client, _)| client.write_all(b"no answer").unwrap());
         for (client, _) in &mut stuck {
             let told = told(client, Duration::from_secs(20));
             let took = death.elapsed();
@@ -199,7 +199,7 @@ fn connections_that_a_dead_provider_holds_are_ended_in_the_stated_time_and_no_ot
     }
 }
 
-/// What an application is told that has asked for nothing.
+/// What an application is notified of that has asked for nothing.
 fn told_nothing(client: &mut TcpStream) -> Option<i32> {
     let told = told(client, Duration::from_millis(300));
     client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

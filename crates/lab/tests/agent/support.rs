@@ -135,7 +135,7 @@ impl Lab {
         self.network.wires().stats().unwrap().arcs[arc.index()].counters.bytes.get()
     }
 
-    /// Waits until what a connection sends goes over a link. What was on its way before may arrive by another.
+    /// Waits until what a connection sends goes over a link. What was in flight before may arrive by another.
     pub fn wait_until_over(&self, flow: &Flow, from: &str, to: &str) {
         let arc = self.arc(from, to);
         eventually(&format!("a connection over the link from {from} to {to}"), || {

@@ -140,7 +140,7 @@ impl Other {
                 for name in ["sidestep_layout", "sidestep_release"] {
                     std::fs::remove_file(pin(name)).unwrap();
                 }
-                // Nor did it say that the directory is its own to remove.
+                // Nor did it mark the directory as its own to remove.
                 std::fs::set_permissions(&pins.directory, std::fs::Permissions::from_mode(0o755)).unwrap();
             }
             Other::Resized => std::fs::rename(pin("sidestep_counts"), pin("sidestep_config")).unwrap(),
@@ -149,7 +149,7 @@ impl Other {
 }
 
 #[test]
-fn connections_of_another_version_are_released_and_its_state_is_begun_anew() {
+fn connections_of_another_version_are_released_and_its_state_is_begun_again() {
     if !root_or_skip("the state of another version") {
         return;
     }
@@ -175,7 +175,7 @@ fn connections_of_another_version_are_released_and_its_state_is_begun_anew() {
         };
 
         let flow = killed(OUTSIDE);
-        assert!(in_host(&lab, || HostProgram::look(&pins).is_err()), "{other:?}: nobody reads it for what it is not");
+        assert!(in_host(&lab, || HostProgram::look(&pins).is_err()), "{other:?}: never read for what it is not");
         let next = start(&lab, pins.clone());
         assert_eq!(mark(&flow.sender), OUTSIDE, "{other:?}");
         flow.pass(SOME);
@@ -219,7 +219,7 @@ fn connections_get_the_marks_back_that_they_had() {
 }
 
 #[test]
-fn whoever_says_stop_ends_the_agent_and_leaves_nothing_of_it() {
+fn each_request_to_stop_ends_the_agent_and_leaves_nothing_of_it() {
     if !root_or_skip("stopping an agent") {
         return;
     }
@@ -342,7 +342,7 @@ fn a_path_set_that_shrinks_moves_even_idle_connections_at_once() {
 }
 
 #[test]
-fn a_control_group_that_is_made_anew_is_found() {
+fn a_control_group_that_is_made_again_is_found() {
     if !root_or_skip("a control group that goes") {
         return;
     }

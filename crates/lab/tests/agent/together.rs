@@ -57,7 +57,7 @@ fn short_connections_leave_a_slow_provider_and_the_next_agent_knows_why() {
         transfer(&lab);
     }
     let slow = eventually("the slow provider is known", || {
-        // On a busy machine round trips say less, so that it takes more of them.
+        // On a busy machine round trips show less, so that it takes more of them.
         transfer(&lab);
         let factors = factors();
         (factors[1].1 == 1.0 && factors[0].1 < 0.1).then_some(factors[0].1)

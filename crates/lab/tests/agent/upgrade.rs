@@ -66,7 +66,7 @@ struct Outcome {
     is_kept: bool,
 }
 
-/// Has an agent of `before` move connections, end, and one of `after` follow; in between, `sidestep agent stop` may remove
+/// Makes an agent of `before` move connections and end, and one of `after` follow; in between, `sidestep agent stop` may remove
 /// what the first left, as an operator does before an agent that would not understand it.
 fn succeed(before: &Path, after: &Path, end: End, is_removed: bool) -> Outcome {
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());

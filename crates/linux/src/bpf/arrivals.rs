@@ -18,7 +18,7 @@ use crate::error::{LinuxError, Result};
 /// The most threads that hand frames over (`THREADS`).
 pub const THREADS: usize = 8;
 
-/// Our filter's handle, and its priority: before those of daemons, which may end a frame's way through the filters.
+/// Our filter's handle, and its priority: before those of daemons, which may end a frame's path through the filters.
 const HANDLE: u32 = 0x5353;
 const PRIORITY: u32 = 1;
 
@@ -63,14 +63,14 @@ unsafe impl Send for Threads {}
 unsafe impl Sync for Threads {}
 
 impl Arrivals {
-    /// Has the kernel verify and take in the programs.
+    /// Makes the kernel verify and load the programs.
     pub fn load() -> Result<Self> {
         let object = load("arrivals", open("arrivals", bytecode!("arrivals"))?)?;
         let threads = Threads::map(map(&object, "sidestep_wires")?.as_fd().as_raw_fd())?;
         Ok(Arrivals { object, threads })
     }
 
-    /// Has the interface with this index, in the calling thread's network namespace, say in each frame when it was sent.
+    /// Makes the interface with this index, in the calling thread's network namespace, write into each frame when it was sent.
     pub fn attach(&self, interface: u32) -> Result<()> {
         let what = || format!("noting the times of frames of interface {interface}");
         let stamp = program(&self.object, "sidestep_stamp")?;
@@ -162,7 +162,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map`, with this length, and nobody borrows it any more.
+        // SAFETY: mapped in `map`, with this length, and nothing borrows it any more.
         unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<Shared>()) };
     }
 }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_says_how_long_ago_it_was_sent() {
+    fn a_frame_shows_how_long_ago_it_was_sent() {
         let now = (7 << BITS) + 5;
         for (stamp, expected) in [(now - 3, 3), (now, 0), (now - 6, 6), (now + 1, 0), (now - OLDEST - 1, 0)] {
             let mut frame = [&[1; 6], &stamp.to_be_bytes()[2..], &[0x86, 0xdd]].concat();

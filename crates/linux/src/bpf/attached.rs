@@ -2,7 +2,7 @@
 //!
 //! A group has one rule for each kind of program: several together (`BPF_F_ALLOW_MULTI`, as ours are), one that groups
 //! below may replace (`BPF_F_ALLOW_OVERRIDE`), or one alone. Where one of another rule is attached, the kernel refuses ours
-//! with `EPERM`, whoever asks (`hierarchy_allows_attach` and `__cgroup_bpf_attach` in kernel/bpf/cgroup.c).
+//! with `EPERM`, whichever process asks (`hierarchy_allows_attach` and `__cgroup_bpf_attach` in kernel/bpf/cgroup.c).
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::indexing_slicing))]
 
@@ -170,7 +170,7 @@ fn name_of(id: u32) -> Option<String> {
     (status == 0).then(|| name.map(|byte| byte as u8 as char).filter(char::is_ascii_graphic).collect())
 }
 
-/// A process that holds the program, or a link to it, by what the kernel says of its descriptors.
+/// A process that holds the program, or a link to it, by what the kernel reports about its descriptors.
 fn holder_of(id: u32) -> Option<(u32, String)> {
     let line = format!("prog_id:\t{id}");
     let processes = fs::read_dir("/proc").ok()?.flatten();
@@ -185,7 +185,7 @@ fn holder_of(id: u32) -> Option<(u32, String)> {
     Some((process, name.trim().chars().filter(|char| !char.is_control()).collect()))
 }
 
-/// What the kernel says of each BPF descriptor of a process.
+/// What the kernel reports about each BPF descriptor of a process.
 fn descriptors(process: u32) -> impl Iterator<Item = String> {
     let all = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
     let is_bpf = |entry: &fs::DirEntry| {

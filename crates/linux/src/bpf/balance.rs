@@ -108,7 +108,7 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// Has the kernel verify and take in the programs.
+    /// Makes the kernel verify and load the programs.
     pub fn load(config: &BalancerConfig) -> Result<Self> {
         let mut open = open("balance", bytecode!("balance"))?;
         let BalancerConfig { mark_mask, dry_run, flows } = *config;
@@ -143,7 +143,7 @@ impl Balancer {
 
     /// Attaches the program to the ingress of an interface, in the place of one that an earlier daemon left.
     ///
-    /// A filter of somebody else in that place is an error, and stays.
+    /// A filter of another program in that place is an error, and stays.
     pub async fn attach(&self, netlink: &Netlink, interface: &Interface, side: Side) -> Result<()> {
         let what = || format!("attaching the balancer to {}", interface.name);
         let filters = netlink.ingress_filters(interface.index).await?;
@@ -221,7 +221,7 @@ impl Balancer {
         Ok(seen)
     }
 
-    /// Begins to note flows anew.
+    /// Begins to note flows again.
     pub fn forget_seen(&self) -> Result<()> {
         let map = self.map("sidestep_seen")?;
         let processors = libbpf_rs::num_possible_cpus().map_err(|error| failed("counting processors", &error))?;
@@ -284,7 +284,7 @@ impl Balancer {
     }
 }
 
-/// About how many flows have set so many bits, by linear counting (Whang, Vander-Zanden and Taylor, 1990).
+/// About how many flows have set `set` bits, by linear counting (Whang, Vander-Zanden and Taylor, 1990).
 fn flows_of(set: u32) -> u32 {
     let all = f64::from(FLOW_BITS);
     // Where all are set, as if one were not.
@@ -292,8 +292,8 @@ fn flows_of(set: u32) -> u32 {
     (all * (all / unset).ln()).round() as u32
 }
 
-/// The seed of the hash by which the balancer on an interface of the site chooses, whoever attached it; `None` if there is none,
-/// or it has no paths.
+/// The seed of the hash by which the balancer on an interface of the site chooses, whichever process attached it; `None` if there
+/// is none, or it has no paths.
 pub async fn seed_in_place(netlink: &Netlink, interface: u32) -> Result<Option<u32>> {
     let what = || "reading the paths of an earlier edge daemon";
     let Some(sites) = map_in_place(netlink, interface, "sidestep_sites", what()).await? else { return Ok(None) };
@@ -308,8 +308,8 @@ pub async fn seed_in_place(netlink: &Netlink, interface: u32) -> Result<Option<u
     Ok(None)
 }
 
-/// The mark slot that a table has for a flow: that of the balancer on an interface of the site, whoever attached it; `None` if
-/// it has none. Both directions of the flow have the same.
+/// The mark slot that a table has for a flow: that of the balancer on an interface of the site, whichever process attached it;
+/// `None` if it has none. Both directions of the flow have the same.
 pub async fn slot_in_table(netlink: &Netlink, interface: u32, flow: &FlowKey) -> Result<Option<u32>> {
     let what = "reading the edge's table";
     let Some(table) = map_in_place(netlink, interface, "sidestep_flows", what).await? else { return Ok(None) };
@@ -318,7 +318,7 @@ pub async fn slot_in_table(netlink: &Netlink, interface: u32, flow: &FlowKey) ->
     Ok(found.and_then(|value| RawFlow::read_from_bytes(&value).ok()).map(|flow| flow.slot))
 }
 
-/// A map of the balancer on an interface of the site, whoever attached it.
+/// A map of the balancer on an interface of the site, whichever process attached it.
 async fn map_in_place(netlink: &Netlink, interface: u32, name: &str, what: &str) -> Result<Option<MapHandle>> {
     let filters = netlink.ingress_filters(interface).await?;
     let Some(ours) = filters.iter().find(|filter| is_at(filter, Side::Site) && is_ours(filter)) else {
@@ -335,14 +335,14 @@ async fn map_in_place(netlink: &Netlink, interface: u32, name: &str, what: &str)
     Ok(None)
 }
 
-/// Removes our filters from an interface, whoever attached them; returns whether there were any. Those of others, and the
-/// `clsact` qdisc, stay.
+/// Removes our filters from an interface, whichever process attached them; returns whether there were any. Those of others, and
+/// the `clsact` qdisc, stay.
 pub async fn remove(netlink: &Netlink, interface: u32) -> Result<bool> {
     remove_but(netlink, interface, |_| false).await
 }
 
-/// Removes our filters from an interface, whoever attached them, but for those of the sides to `keep`; returns whether there
-/// were any.
+/// Removes our filters from an interface, whichever process attached them, but for those of the sides to `keep`; returns whether
+/// there were any.
 pub async fn remove_but(netlink: &Netlink, interface: u32, keep: impl Fn(Side) -> bool) -> Result<bool> {
     let filters = netlink.ingress_filters(interface).await?;
     let mut removed = false;

@@ -65,7 +65,7 @@ impl EcnDecap {
 }
 
 impl EcnProgram {
-    /// Has the kernel verify and take in the program.
+    /// Makes the kernel verify and load the program.
     pub fn load() -> Result<Self> {
         Ok(EcnProgram(load_for(14)?))
     }

@@ -80,13 +80,13 @@ pub struct HostConfig {
     pub mark_mask: u32,
     /// Position of the lowest bit of `mark_mask`.
     pub mark_shift: u32,
-    /// The path of slot k is in table `table_base + k`, up to [`MAX_SLOTS`]. The program ignores it; whoever cleans up needs it.
+    /// The path of slot k is in table `table_base + k`, up to [`MAX_SLOTS`]. The program ignores it; a cleanup needs it.
     pub table_base: u32,
-    /// Priority of the rules. The program ignores it; whoever cleans up needs it.
+    /// Priority of the rules. The program ignores it; a cleanup needs it.
     pub priority: u32,
     /// 1 if the program only decides, counts and reports, and leaves marks alone; else 0.
     pub dry_run: u32,
-    /// 1 if the program writes events because somebody records them; else 0.
+    /// 1 if the program writes events because a process records them; else 0.
     pub events: u32,
     /// Inode of the agent's network namespace, by which its processes are found.
     pub netns_inode: u32,
@@ -121,7 +121,7 @@ impl HostConfig {
         [self.mark_mask, self.mark_shift, self.table_base, self.priority, self.dry_run]
     }
 
-    /// The network namespace of the agent's rules and routes; `None` if nobody noted it.
+    /// The network namespace of the agent's rules and routes; `None` if it was not noted.
     pub fn netns(&self) -> Option<NetNsId> {
         (self.netns_cookie != 0).then_some(NetNsId { cookie: self.netns_cookie, inode: self.netns_inode })
     }
@@ -197,7 +197,7 @@ const FAMILY_BITS: u32 = 32;
 impl HostProgram {
     /// Loads the program into the kernel, which verifies it. With `pins` it takes over what an earlier program left there.
     ///
-    /// New pins go when the program is dropped, until [`keep_state`](Self::keep_state) says that they stay. What was there
+    /// New pins go when the program is dropped, until [`keep_state`](Self::keep_state) makes them stay. What was there
     /// before stays whatever fails, unless it is of another layout.
     pub fn load(pins: Option<Pins>) -> Result<Self> {
         let Some(pins) = pins else {
@@ -230,7 +230,7 @@ impl HostProgram {
         }
     }
 
-    /// A program that nobody keeps and that acts on nothing.
+    /// A program that is not kept and that acts on nothing.
     fn of(object: Object) -> Self {
         HostProgram {
             object,
@@ -254,7 +254,7 @@ impl HostProgram {
         self.provisional = false;
     }
 
-    /// Whether somebody has removed the pins, to have the agent end.
+    /// Whether the pins were removed, to make the agent end.
     ///
     /// The directory that was locked counts, not its path: that a mount is gone or covered is no request to end.
     pub fn is_asked_to_end(&self) -> bool {
@@ -313,7 +313,7 @@ impl HostProgram {
         Ok(())
     }
 
-    /// Whether the programs act on `cgroup`. A control group that was removed and made anew is a different one.
+    /// Whether the programs act on `cgroup`. A control group that was removed and made again is a different one.
     pub fn is_attached(&self, cgroup: &Path) -> bool {
         self.links.len() == pins::LINKS.len() && self.links.iter().all(|link| pins::is_attached(link, cgroup))
     }
@@ -376,7 +376,7 @@ impl Drop for HostProgram {
         if let Some(pins) = self.pins.as_ref().filter(|_| self.provisional)
             && let Err(error) = pins.remove()
         {
-            tracing::warn!(%error, "a state that nobody uses is left");
+            tracing::warn!(%error, "an unused state is left");
         }
     }
 }

@@ -22,12 +22,12 @@ pub struct PolicyParity {
 }
 
 impl PolicyParity {
-    /// Has the kernel verify and take in the program.
+    /// Makes the kernel verify and load the program.
     pub fn load() -> Result<Self> {
         Ok(PolicyParity { object: load("policy_parity", open("policy_parity", bytecode!("policy_parity"))?)? })
     }
 
-    /// Has the kernel make the call that `context` describes, and write state and outcome into it; `shared` is what was
+    /// Makes the kernel do the call that `context` describes, and write state and outcome into it; `shared` is what was
     /// learnt together, before and after.
     pub fn call(&mut self, context: &mut Parity, shared: &mut [u64; SHARED_WORDS]) -> Result<()> {
         self.set_shared(shared)?;
@@ -38,7 +38,7 @@ impl PolicyParity {
         Ok(())
     }
 
-    /// Has the kernel make [`COST_CALLS`] calls that begin with that of `context`, beside what `shared` says, and time them.
+    /// Makes the kernel do [`COST_CALLS`] calls that begin with that of `context`, beside the state in `shared`, and time them.
     pub fn cost(&self, context: &mut Cost, shared: &[u64; SHARED_WORDS]) -> Result<()> {
         self.set_shared(shared)?;
         let input = ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };
@@ -53,14 +53,14 @@ impl PolicyParity {
         run.map(drop).map_err(|error| failed("sharing weights in the kernel", &error))
     }
 
-    /// Has the kernel compute a flow's hash and choose by it.
+    /// Makes the kernel compute a flow's hash and choose by it.
     pub fn flow_hash(&self, context: &mut FlowHashCall) -> Result<()> {
         let input = ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };
         let run = program(&self.object, "policy_flow_hash")?.test_run(input);
         run.map(drop).map_err(|error| failed("hashing a flow in the kernel", &error))
     }
 
-    /// Has the kernel answer calls of the edges' balancer, of which it takes [`BALANCE_CALLS`] at once.
+    /// Makes the kernel answer calls of the edges' balancer, of which it takes [`BALANCE_CALLS`] at once.
     pub fn balance(&self, calls: &mut [BalanceCall; BALANCE_CALLS]) -> Result<()> {
         let table = map(&self.object, "balance_calls")?;
         let keys: Vec<u8> = (0..BALANCE_CALLS as u32).flat_map(u32::to_ne_bytes).collect();

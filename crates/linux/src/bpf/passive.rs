@@ -1,8 +1,8 @@
 //! Measurement of the traffic that passes the egresses of a site (`systems/route-control/bpf/passive.bpf.c`).
 //!
 //! A program on the egress and one on the ingress of each egress's interface look at TCP headers and change nothing. All share
-//! their maps: a connection may leave by one egress while its acknowledgements come in by another. [`Passive::sample`] says
-//! what has passed since the last sample. Of QUIC and other protocols only packets and bytes are seen.
+//! their maps: a connection may leave by one egress while its acknowledgements come in by another. [`Passive::sample`]
+//! returns what has passed since the last sample. Of QUIC and other protocols only packets and bytes are seen.
 
 use std::{
     io,
@@ -29,7 +29,7 @@ const HANDLE: u32 = 0x5357;
 /// The programs by where they are.
 const PROGRAMS: [(TcAttachPoint, &str); 2] = [(TC_EGRESS, "sidestep_out"), (TC_INGRESS, "sidestep_in")];
 
-/// The programs, loaded, with their maps. Whoever drops this removes them from the interfaces to which it attached them.
+/// The programs, loaded, with their maps. Dropping this removes them from the interfaces to which it attached them.
 #[derive(Debug)]
 pub struct Passive {
     object: Object,
@@ -135,8 +135,8 @@ const _: () = assert!(size_of::<RawSilent>() == 24, "differs from the C struct")
 const _: () = assert!(size_of::<RawUse>() == 112 && size_of::<RawInterface>() == 8, "differs from the C struct");
 
 impl Passive {
-    /// Has the kernel verify and take in the programs, with room for so many connections; those of which nothing was seen for
-    /// longest are forgotten.
+    /// Makes the kernel verify and load the programs, with room for this number of connections; those of which nothing was seen
+    /// for longest are forgotten.
     pub fn load(connections: u32) -> Result<Self> {
         let mut open = open("passive", bytecode!("passive"))?;
         for mut map in open.maps_mut() {
@@ -154,7 +154,7 @@ impl Passive {
 
     /// Measures an interface as the egress with this number, below [`MAX_EGRESSES`]. What an earlier daemon left there is replaced.
     ///
-    /// A filter of somebody else in that place is an error, and stays.
+    /// A filter of another program in that place is an error, and stays.
     pub async fn attach(&mut self, netlink: &Netlink, interface: &Interface, egress: usize) -> Result<()> {
         let what = || format!("measuring what passes {}", interface.name);
         let Some(egress) = u32::try_from(egress).ok().filter(|egress| (*egress as usize) < MAX_EGRESSES) else {
@@ -307,8 +307,8 @@ impl Drop for Passive {
     }
 }
 
-/// Removes our filters from an interface, whoever attached them; returns whether there were any. Those of others, and the `clsact`
-/// qdisc, stay.
+/// Removes our filters from an interface, whichever process attached them; returns whether there were any. Those of others, and
+/// the `clsact` qdisc, stay.
 pub async fn remove(netlink: &Netlink, interface: u32) -> Result<bool> {
     let mut removed = false;
     for (point, name) in PROGRAMS {

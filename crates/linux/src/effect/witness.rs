@@ -29,7 +29,7 @@ const MAX_SOURCES: usize = 8;
 const ANYWHERE: [&str; 6] = ["192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "2001:4860::1", "2a00::1"];
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Any port that is nobody's.
+/// Any port that no program owns.
 const SOME_PORT: u16 = 40_000;
 
 impl fmt::Display for Part {

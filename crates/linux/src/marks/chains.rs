@@ -1,4 +1,4 @@
-//! Chains of rules: from which hooks packets come to each, and which of them are left alone on the way.
+//! Chains of rules: from which hooks packets come to each, and which of them are left alone on that path.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ pub(super) struct Step {
     pub(super) spares: u32,
     /// The places of the chains that it may jump to.
     pub(super) jumps: Vec<String>,
-    /// Whether it may jump to any chain of its table: a map says which.
+    /// Whether it may jump to any chain of its table: a map contains which.
     pub(super) jumps_anywhere: bool,
     /// Packets whose mark has any of these bits go no further in the chain.
     pub(super) ends_for: u32,

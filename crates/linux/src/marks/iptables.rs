@@ -17,9 +17,9 @@ use super::{
 /// A part of a rule that iptables has code of its own for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extension {
-    /// Says which packets the rule is for.
+    /// Sets which packets the rule is for.
     Match,
-    /// Says what becomes of them.
+    /// Sets what becomes of them.
     Target,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn read() -> (Vec<FilterUse>, Vec<String>) {
     (found, unseen)
 }
 
-/// What the kernel says of a table, and its entries.
+/// What the kernel reports about a table, and its entries.
 fn read_table(tables: &Tables, name: &str) -> io::Result<([u8; INFO_LEN], Vec<u8>)> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     let family = if tables.domain == libc::AF_INET { AddressFamily::Inet } else { AddressFamily::Inet6 };
@@ -118,7 +118,7 @@ fn read_table(tables: &Tables, name: &str) -> io::Result<([u8; INFO_LEN], Vec<u8
     info.iter_mut().zip(name_bytes).for_each(|(to, from)| *to = from);
     ask(GET_INFO, &mut info)?;
     let size = host_u32(&info, INFO_SIZE).unwrap_or_default();
-    // The kernel wants to hear the size, and refuses another one, as when rules have changed meanwhile.
+    // The kernel requires the size, and refuses another one, as when rules have changed meanwhile.
     let mut bytes = [&name_bytes[..], &size.to_ne_bytes(), &[0; 4]].concat();
     bytes.resize(ENTRIES_LEN + size as usize, 0);
     ask(GET_ENTRIES, &mut bytes)?;
@@ -136,7 +136,7 @@ fn rules(tables: &Tables, table: &str, info: &[u8], entries: &[u8]) -> Vec<Filte
     };
     let place = |chain: &str| format!("{table} {chain}");
     let (mut chains, mut offset) = (Vec::new(), 0);
-    // Where the chains of the user begin, by offset, and the jumps that are to be given names.
+    // Where the chains of the user begin, by offset, and the jumps that will be given names.
     let mut begins = BTreeMap::new();
     let mut jumps: Vec<(usize, usize, usize)> = Vec::new();
     while let Some((entry, target)) = split_entry(tables, entries.get(offset..).unwrap_or_default()) {
@@ -186,7 +186,7 @@ fn rules(tables: &Tables, table: &str, info: &[u8], entries: &[u8]) -> Vec<Filte
     chains::uses(tables.program, &chains)
 }
 
-/// Whether an entry says nothing of addresses and interfaces, so that it is for all packets that its matches let through.
+/// Whether an entry contains nothing about addresses and interfaces, so that it is for all packets that its matches let through.
 fn is_for_all(tables: &Tables, entry: &[u8]) -> bool {
     entry.get(..tables.offsets.saturating_sub(4)).is_some_and(|selector| selector.iter().all(|byte| *byte == 0))
 }
@@ -288,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    // What Linux 6.18 on x86-64 said of the table `mangle` of an empty namespace after these commands, `struct ipt_getinfo`
+    // What Linux 6.18 on x86-64 reported of the table `mangle` of an empty namespace after these commands, `struct ipt_getinfo`
     // and then the entries:
     //
     // iptables-legacy -t mangle -A OUTPUT -p tcp -m mark --mark 0x1000000/0xff000000 -j MARK --set-xmark 0x2000000/0xf000000

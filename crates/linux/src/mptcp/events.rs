@@ -1,7 +1,7 @@
 //! What the kernel reports of MPTCP connections: their beginning and end, their subflows, addresses that the other end
 //! announces.
 //!
-//! The kernel accepts further subflows of a connection with the userspace path manager only while somebody listens here.
+//! The kernel accepts further subflows of a connection with the userspace path manager only while a process listens here.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::indexing_slicing))]
 
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_says_what_happened_to_which_connection() {
+    fn an_event_reports_what_happened_to_which_connection() {
         let ends = Ends { local: "10.0.0.1:40000".parse().unwrap(), remote: "10.0.0.2:80".parse().unwrap() };
         let first = FirstSubflow { ends, accepted: false, denies_first_address: true };
         let established = datagram(ESTABLISHED, &attributes());

@@ -1,4 +1,4 @@
-//! What the kernel says of the host's own addresses: in which state each is, and by which interface packets from it leave.
+//! What the kernel reports about the host's own addresses: in which state each is, and by which interface packets from it leave.
 //!
 //! Requests are answered at once, so that they may stand between two requests for subflows.
 
@@ -189,7 +189,7 @@ fn read_address(message: &AddressMessage) -> Option<HostAddress> {
         global,
         deprecated: flags.contains(AddressFlags::Deprecated),
         tentative: flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
-        // The same bit says of IPv4 that the address is not the first of its subnet.
+        // For IPv4 the same bit means that the address is not the first of its subnet.
         temporary: address.is_ipv6() && flags.contains(AddressFlags::Secondary),
     })
 }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_says_by_which_interface_a_source_leaves_and_in_which_state_an_address_is() {
+    fn the_kernel_reports_by_which_interface_a_source_leaves_and_in_which_state_an_address_is() {
         if !root_or_skip("routes of a network namespace") {
             return;
         }

@@ -75,7 +75,7 @@ pub enum RefusalKind {
     IdTaken,
     /// There is no such subflow.
     NoSubflow,
-    /// There is no way to the other end from this address.
+    /// There is no path to the other end from this address.
     Unreachable,
     /// Anything else.
     Other,
@@ -127,7 +127,7 @@ impl SubflowRequests {
         Ok(SubflowRequests { socket, family, sequence: 0 })
     }
 
-    /// Has the kernel begin a subflow: its SYN is sent, and an event says what became of it.
+    /// Makes the kernel begin a subflow: its SYN is sent, and an event reports what became of it.
     pub fn create(&mut self, subflow: &NewSubflow) -> std::result::Result<(), Refusal> {
         let attributes = vec![
             number(ATTR_TOKEN, subflow.token.0),
@@ -137,7 +137,7 @@ impl SubflowRequests {
         self.ask(CMD_SUBFLOW_CREATE, attributes)
     }
 
-    /// Has the kernel end a subflow of a connection.
+    /// Makes the kernel end a subflow of a connection.
     pub fn destroy(&mut self, token: Token, ends: &Ends) -> std::result::Result<(), Refusal> {
         let attributes = vec![
             number(ATTR_TOKEN, token.0),
@@ -147,7 +147,7 @@ impl SubflowRequests {
         self.ask(CMD_SUBFLOW_DESTROY, attributes)
     }
 
-    /// Has the kernel tell the other end of a connection that an address of this host, which it knows by this number, is no
+    /// Makes the kernel notify the other end of a connection that an address of this host, which it knows by this number, is no
     /// longer there (`REMOVE_ADDR`; RFC 8684, section 3.4.2); the other end then ends its subflows to it.
     ///
     /// The kernel knows the number while it has a subflow from that address, or has announced it.
@@ -278,7 +278,7 @@ mod tests {
     use crate::{netns::NetNs, testing::root_or_skip};
 
     #[test]
-    fn a_refusal_says_what_it_means() {
+    fn a_refusal_shows_what_it_means() {
         let kind = |errno, words: &str| Refusal::new(errno, words.into()).kind;
         assert_eq!(kind(libc::EINVAL, "invalid token"), RefusalKind::Gone);
         assert_eq!(kind(libc::EINVAL, "invalid request; userspace PM not selected"), RefusalKind::KernelManager);
@@ -300,7 +300,7 @@ mod tests {
         let ends = |port| SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), port);
         let ask =
             |requests: &mut SubflowRequests| requests.destroy(Token(1), &Ends { local: ends(1), remote: ends(2) });
-        // A request without attributes, whose answer nobody reads: it has other words than the answer to the next one.
+        // A request without attributes, whose answer is not read: it has other words than the answer to the next one.
         let empty = Request { command: CMD_SUBFLOW_DESTROY, attributes: Vec::new() };
         requests.sequence += 1;
         send(&requests.socket, requests.family, empty, NLM_F_REQUEST | NLM_F_ACK, requests.sequence).unwrap();

@@ -110,7 +110,7 @@ fn read_ulp(bytes: &[u8]) -> Option<(u32, u32)> {
     Some((token?, flags)).filter(|(token, flags)| *token != 0 && flags & (MCAP_REM | JOIN_REM | JOIN_LOC) != 0)
 }
 
-/// The bits of an attribute's type that say what it is.
+/// The bits of an attribute's type that show what it is.
 const KIND: u16 = 0x3fff;
 
 #[cfg(test)]

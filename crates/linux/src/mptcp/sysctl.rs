@@ -50,7 +50,7 @@ impl ManagerSetting {
         *self == self.for_programs()
     }
 
-    /// The sysctl of that name, if it is one that says who manages paths.
+    /// The sysctl of that name, if it is one that sets who manages paths.
     pub fn named(sysctl: &str, value: &str) -> Option<Self> {
         let sysctl = ["path_manager", "pm_type"].into_iter().find(|name| *name == sysctl)?;
         Some(ManagerSetting { sysctl, value: value.into() })

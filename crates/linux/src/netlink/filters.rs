@@ -15,8 +15,8 @@ pub struct Filter {
     pub priority: u32,
     /// Its handle among the filters of the priority.
     pub handle: u32,
-    /// The name of its BPF program as whoever attached it gave it, behind which libbpf puts the program's number; of other
-    /// filters their kind.
+    /// The name of its BPF program as the process that attached it gave it, behind which libbpf puts the program's number; of
+    /// other filters their kind.
     pub name: String,
     /// The BPF program's number; zero for other filters.
     pub program: u32,

@@ -45,7 +45,7 @@ pub enum Answer {
         /// Which this table names.
         table: u32,
     },
-    /// It is for this host itself, as this table says.
+    /// It is for this host itself, according to this table.
     Local {
         /// The table.
         table: u32,

@@ -49,7 +49,7 @@ impl PresentRoute {
         self.message.header.protocol == RouteProtocol::from(PROTOCOL)
     }
 
-    /// Whether it is as [`Netlink::add_route`] makes this one, as far as the kernel says.
+    /// Whether it is as [`Netlink::add_route`] makes this one, as far as the kernel reports it.
     pub fn is(&self, route: &Route) -> bool {
         (self.table, self.destination) == (route.table, route.destination)
             && self.is_ours()
@@ -60,7 +60,7 @@ impl PresentRoute {
     fn leads_as(&self, route: &Route) -> bool {
         let message = &self.message;
         let (kind, hop, list) = (message.header.kind, read_next_hop(message), segment_list(message));
-        // Of IPv4 by a neighbour with an IPv6 address only the interface is told.
+        // Of IPv4 by a neighbour with an IPv6 address only the interface is reported.
         let is_alike = |(wanted, there): (&NextHop, &NextHop)| {
             there.interface == wanted.interface && (there.via.is_none() || there.via == wanted.via)
         };
@@ -134,7 +134,7 @@ impl Netlink {
         Ok(missing.into_iter().collect())
     }
 
-    /// Removes exactly this route, and none besides it to the same destination; one that is gone is fine.
+    /// Removes exactly this route, and no other one to the same destination; one that is gone is fine.
     pub async fn delete_present(&self, route: &PresentRoute) -> Result<()> {
         let deleted = self.socket.handle.route().del(route.message.clone()).execute().await;
         tolerate(self.socket.answered(deleted), libc::ESRCH, || {

@@ -41,7 +41,7 @@ impl BindingSids {
         Ok(BindingSids { socket: Socket::open(true)? })
     }
 
-    /// Opens the socket anew, in the calling thread's namespace, if it has failed.
+    /// Opens the socket again, in the calling thread's namespace, if it has failed.
     pub fn renew(&mut self) -> Result<()> {
         self.socket.renew()
     }

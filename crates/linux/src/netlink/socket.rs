@@ -22,7 +22,7 @@ impl Socket {
         Ok(Socket { handle, connection: tokio::spawn(connection), strict })
     }
 
-    /// Opens it anew, in the calling thread's namespace, if it has failed: a send or receive that the kernel refuses ends it,
+    /// Opens it again, in the calling thread's namespace, if it has failed: a send or receive that the kernel refuses ends it,
     /// and all requests fail from then on.
     pub(super) fn renew(&mut self) -> Result<()> {
         if self.connection.is_finished() {

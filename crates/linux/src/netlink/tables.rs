@@ -81,7 +81,7 @@ impl Netlink {
 
     /// The routes of the main table that lead to a part of one of `prefixes`, which have no host bits.
     ///
-    /// Of a route to a prefix itself, or to more, nothing is said. The order is that of the destinations.
+    /// Routes to a prefix itself, or to more, are left out. The order is that of the destinations.
     pub async fn inner_routes(&self, prefixes: &[IpNet]) -> Result<Vec<InnerRoute>> {
         let mut found = BTreeMap::new();
         let prefixes: BTreeSet<_> = prefixes.iter().collect();

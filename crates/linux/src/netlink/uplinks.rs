@@ -25,13 +25,13 @@ pub struct Uplink {
     pub route: DefaultRoute,
 }
 
-/// What the routing tables say of the ways out.
+/// What the routing tables contain about the egresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uplinks {
     /// The default routes, of equal ones first those that the kernel takes first.
     pub defaults: Vec<Uplink>,
-    /// Prefixes of IPv6 whose packets are refused or dropped, unless a more specific route has them: whoever requests a prefix from a
-    /// provider (DHCPv6-PD) routes it so, as far as no link has it.
+    /// Prefixes of IPv6 whose packets are refused or dropped, unless a more specific route has them: a program that requests
+    /// a prefix from a provider (DHCPv6-PD) routes it so, as far as no link has it.
     pub delegated: Vec<IpNet>,
 }
 

@@ -45,7 +45,7 @@ pub enum RoutingChange {
 
 /// Reports rules and routes that come, go, or change.
 ///
-/// The kernel keeps as many reports as the socket's buffer holds. Whoever does not read them in time gets
+/// The kernel keeps as many reports as the socket's buffer holds. A process that does not read them in time gets
 /// [`RoutingChange::Unknown`], so that no flood of changes takes more memory than that.
 pub struct RoutingWatch {
     socket: TokioSocket,
@@ -107,8 +107,8 @@ impl Drop for LinkWatch {
     }
 }
 
-/// Whether a message tells of a link, an address, a default route of any table, or a delegated prefix. Other routes come and go all the
-/// time, ours too.
+/// Whether a message reports a link, an address, a default route of any table, or a delegated prefix. Other routes come and go
+/// all the time, ours too.
 fn matters(message: &NetlinkPayload<RouteNetlinkMessage>) -> bool {
     match message {
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route)) => {
@@ -158,7 +158,7 @@ impl RoutingWatch {
             return read_change(buffer);
         }
         // Reports are lost when the kernel's buffer is full (ENOBUFS), and all further ones too until it is empty, without
-        // another error. So empty it before whoever asked looks at the tables.
+        // another error. So empty it before the caller looks at the tables.
         for _ in 0..MAX_KEPT {
             buffer.clear();
             if socket.socket_ref().recv(buffer, libc::MSG_DONTWAIT).is_err() {
@@ -193,7 +193,7 @@ mod tests {
     use crate::{netns::NetNs, testing::root_or_skip};
 
     #[test]
-    fn a_watch_whose_socket_has_failed_says_so_and_hears_the_next_change() {
+    fn a_watch_reports_that_its_socket_has_failed_and_then_the_next_change() {
         if !root_or_skip("watching interfaces") {
             return;
         }

@@ -27,7 +27,7 @@
 //!
 //! A flow gets the mark of the egress by which its first packet leaves or comes. Its packets towards the egress carry the mark, and a
 //! rule of routing does the rest. A packet of a flow of another egress is dropped before it is given a source address. A mark that is no
-//! egress's is somebody else's, such as wg-quick's 0xca6c: its packets pass.
+//! egress's is another program's, such as wg-quick's 0xca6c: its packets pass.
 
 use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR};
 use netlink_packet_netfilter::nftables::{Expressions, InetHookNumber, MetaKey, Operator, Verdict};
@@ -105,7 +105,7 @@ impl FlowTable {
         self.table.fingerprint()
     }
 
-    /// Forgets the flows of a family with this mark: their next packets begin flows anew. Others stay.
+    /// Forgets the flows of a family with this mark: their next packets begin flows again. Others stay.
     pub fn forget(&mut self, of: Family, mark: u32) -> Result<()> {
         let failed = |error| LinuxError::io("forgetting flows of an egress", error);
         self.table.sequence = self.table.sequence.wrapping_add(1);

@@ -26,11 +26,11 @@
 //! Every packet that leaves the host passes the first rule. Those of connections that have a path end there, which costs
 //! them no more than a chain without rules would.
 //!
-//! The last table, and its like for IPv4, are there only where somebody masquerades that family: a chain of the type `nat` has the
-//! kernel track all connections. NAT is decided once for each connection, and the first rule that decides it counts: a
+//! The last table, and its like for IPv4, are there only where another program masquerades that family: a chain of the type `nat`
+//! makes the kernel track all connections. NAT is decided once for each connection, and the first rule that decides it counts: a
 //! connection that is bound to the address that it has anyway is not masqueraded, and may leave by another interface later.
 //!
-//! All maps are anonymous and constant: nobody can change them but by replacing the rule.
+//! All maps are anonymous and constant: no program can change them but by replacing the rule.
 
 use std::{
     collections::BTreeSet,
@@ -77,7 +77,7 @@ const DATA_VERDICT: u32 = 0xffff_ff00;
 const TYPE_INTEGER: u32 = 4;
 const TYPE_IPV4: u32 = 7;
 const TYPE_IPV6: u32 = 8;
-/// Tells `nft` that keys are big-endian: NFTNL_UDATA_SET_KEYBYTEORDER, four bytes, BYTEORDER_BIG_ENDIAN.
+/// Shows `nft` that keys are big-endian: NFTNL_UDATA_SET_KEYBYTEORDER, four bytes, BYTEORDER_BIG_ENDIAN.
 const BIG_ENDIAN: [u8; 2] = [0, 4];
 /// Elements in one message: an attribute has no more than 64 KiB.
 const ELEMENTS: usize = 400;
@@ -116,7 +116,7 @@ pub(super) type Messages = Vec<(NfTablesMessage, u16)>;
 pub(super) type Rule = Vec<Expressions>;
 
 impl Ruleset {
-    /// The transaction after which the table says `draws`, whatever was there.
+    /// The transaction after which the table contains `draws`, whatever was there.
     pub fn replacement(&self, draws: &[Draw]) -> Messages {
         let output = self.base_chain(OUTPUT, "route", InetHookNumber::LocalOut, PRIORITY);
         // Removing fails unless it is there.
@@ -164,12 +164,12 @@ impl Ruleset {
         vec![(NfTablesMessage::DeleteTable(TableMessage { attributes }), 0)]
     }
 
-    /// The rules that tell packets to draw for from all others, which the first two let go.
+    /// The rules that distinguish packets to draw for from all others, which the first two let go.
     fn selection(&self) -> Messages {
         let tcp = vec![load(MetaKey::L4Proto), compare(Operator::Equal, vec![IPPROTO_TCP])];
         let special = vec![tcp_flags(), masked(&[SYN | RST]), compare(Operator::NotEqual, vec![0])];
         let opens = vec![tcp_flags(), masked(&[SYN | RST | ACK]), compare(Operator::Equal, vec![SYN])];
-        // A mark that somebody has set already stays.
+        // A mark that a program has set already stays.
         let marked = self.is_marked();
         let to_replies = vec![jump(Verdict::Goto, Some(REPLIES.into()))];
         let leave = vec![jump(Verdict::Return, None)];

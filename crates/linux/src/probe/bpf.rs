@@ -83,7 +83,7 @@ fn path_changer(cgroup: Option<&Path>) -> [Finding; 2] {
     };
     let alone = match EmptyGroup::make() {
         Ok(group) => Finding::of(program.attach(group.0.path())),
-        // A control group that cannot be made says nothing about the program: some machines mount them read-only.
+        // A control group that cannot be made means nothing for the program: some machines mount them read-only.
         Err(error) => Finding::Present(format!("loads; not attached, {error}")),
     };
     [alone, cgroup::find(cgroup).map_or_else(|error| Finding::failed(&error), |group| attach(&mut program, &group))]

@@ -13,7 +13,7 @@ use crate::{
 
 use packets::Reach;
 
-/// So many targets of an egress are asked, or twice as many if some do not answer.
+/// This number of targets of an egress is asked, or twice as many if some do not answer.
 const MAX_TARGETS: usize = 3;
 /// What of a packet is not TCP's segment: the headers of IPv4 or of IPv6, and of TCP.
 const HEADERS: [u32; 2] = [40, 60];
@@ -68,7 +68,7 @@ impl<'a> Egresses<'a> {
     }
 }
 
-/// Whether packets of the same size get through by all egresses, as their interfaces say, and as packets show that may not be
+/// Whether packets of the same size get through by all egresses, as their interfaces report, and as packets show that may not be
 /// fragmented.
 pub(super) fn path_mtu(all: &[Egress], privileges: Privileges) -> Finding {
     if all.is_empty() {
@@ -144,7 +144,7 @@ fn hole(name: &str, target: IpAddr, (path, mtu): (u32, u32)) -> String {
     )
 }
 
-/// The advice for packets of so many bytes.
+/// The advice for packets of `mtu` bytes.
 fn clamp(mtu: u32) -> String {
     let [v4, v6] = HEADERS.map(|headers| mtu.saturating_sub(headers));
     format!("clamp the MSS of TCP to {v4} (IPv6: {v6})")

@@ -82,7 +82,7 @@ fn congestion_controls() -> Finding {
     }
 }
 
-/// Interfaces on which the kernel looks up the way back to a packet's source, and drops it if that is another interface. Where
+/// Interfaces on which the kernel looks up the route back to a packet's source, and drops it if that is another interface. Where
 /// `src_valid_mark` is set, it looks with the packet's mark.
 fn reverse_path() -> Finding {
     let read = |interface: &str, name: &str| -> u32 {
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doctor_says_what_keeps_an_edge_from_forwarding_and_from_taking_packets_by_any_path() {
+    fn doctor_reports_what_keeps_an_edge_from_forwarding_and_from_taking_packets_by_any_path() {
         if !crate::testing::root_or_skip("settings of an edge") {
             return;
         }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_says_its_number() {
+    fn a_child_reports_its_number() {
         assert_eq!(in_child(|| 7).unwrap(), 7);
     }
 }

@@ -67,7 +67,7 @@ fn further_subflow() -> Result<Option<String>> {
     let mut diag = SockDiag::open()?;
     let start = Instant::now();
     loop {
-        // Data both ways shows each end that the other one speaks MPTCP.
+        // Data in both directions shows each end that the other one uses MPTCP.
         for (mut from, mut to) in [(&client, &server), (&server, &client)] {
             from.write_all(b"x").map_err(failed)?;
             to.read_exact(&mut [0]).map_err(failed)?;

@@ -14,7 +14,7 @@ pub(super) struct Sent {
     pub(super) now: Time,
     /// The same by the clock that shows the date.
     pub(super) wall: WallTime,
-    /// When it entered the queue of its device, as the kernel says.
+    /// When it entered the queue of its device, as the kernel reports.
     pub(super) stamp: Option<WallTime>,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Lookup {
     Waiting(Sent),
     /// It has been answered.
     Answered,
-    /// No such probe was sent lately.
+    /// No such probe was sent recently.
     Unknown,
 }
 

@@ -32,7 +32,7 @@ pub(super) struct ProbeSocket {
     /// Given with each packet where the socket is not connected.
     towards: Option<SockAddr>,
     kind: Kind,
-    /// Whether the kernel says when probes leave.
+    /// Whether the kernel reports when probes leave.
     stamps: bool,
     /// The number of the probe that the kernel calls 0.
     first: u32,
@@ -72,7 +72,7 @@ pub(super) struct Received {
 }
 
 impl ProbeSocket {
-    /// Opens the socket as `spec` says; echo requests will have this identifier where the kernel chooses none.
+    /// Opens the socket as `spec` describes it; echo requests will have this identifier where the kernel chooses none.
     pub(super) fn open(spec: &Spec, identifier: u16) -> Result<Self> {
         let target = address_of(spec);
         let what = || format!("opening a socket for probes of {}", spec.target);
@@ -130,7 +130,7 @@ impl ProbeSocket {
         self.kind == Kind::Raw && self.target.is_ipv4()
     }
 
-    /// Whether an echo is this socket's, by its identifier: the one that `ours` says, or that the kernel has chosen.
+    /// Whether an echo is this socket's, by its identifier: `ours`, or the one that the kernel has chosen.
     pub(super) fn is_identifier(&self, identifier: u16, ours: u16) -> bool {
         match self.kind {
             Kind::Ping => {
@@ -149,8 +149,8 @@ impl ProbeSocket {
         sent.map(drop)
     }
 
-    /// Has the kernel count timestamps from 0 again, for the probe with the number `first`: it may have counted one that was not
-    /// sent.
+    /// Makes the kernel count timestamps from 0 again, for the probe with the number `first`: it may have counted one that was
+    /// not sent.
     pub(super) fn renumber(&mut self, first: u32) {
         self.first = first;
         let off = TimestampingFlag::empty();
@@ -243,7 +243,7 @@ fn make(spec: &Spec) -> io::Result<(Socket, Kind)> {
     }
 }
 
-/// Has packets leave by a device, and lets others come in by any.
+/// Makes packets leave by a device, and lets others come in by any.
 fn leave_by(socket: &Socket, target: IpAddr, device: &str) -> io::Result<()> {
     let index = if_nametoindex(device)?.to_be() as libc::c_int;
     match target {
@@ -264,7 +264,7 @@ fn report_errors(socket: &Socket, target: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Has a raw socket get no messages but echo replies.
+/// Makes a raw socket receive no messages but echo replies.
 fn pass_echo_replies(socket: &Socket, target: SocketAddr) -> io::Result<()> {
     /// A bit for each type that is not passed on.
     const ALL_BUT_REPLIES: u32 = !1;
@@ -283,7 +283,8 @@ fn pass_echo_replies(socket: &Socket, target: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Has a raw socket get no echo replies but those with this identifier: else each socket of many would be woken for the answers to all.
+/// Makes a raw socket receive no echo replies but those with this identifier: else each socket of many would be woken for the
+/// answers to all.
 fn pass_identifier(socket: &Socket, target: SocketAddr, identifier: u16) -> io::Result<()> {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let (is_it, taken, refused) = (
@@ -291,7 +292,7 @@ fn pass_identifier(socket: &Socket, target: SocketAddr, identifier: u16) -> io::
         step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
     );
-    // Packets of IPv4 come with their header, of which the low half of the first byte says the length in words.
+    // Packets of IPv4 come with their header, of which the low half of the first byte contains the length in words.
     let mut program = match target {
         SocketAddr::V4(_) => vec![
             step(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0, 0, 0),

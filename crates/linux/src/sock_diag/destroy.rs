@@ -45,7 +45,7 @@ pub struct Unanswered {
 /// What an attempt to end a connection came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Its application was told (`ECONNABORTED`), and its other end too, if a reset reaches it.
+    /// Its application was notified (`ECONNABORTED`), and its other end too, if a reset reaches it.
     Now,
     /// It had ended by itself.
     Before,
@@ -54,7 +54,7 @@ pub enum Ended {
 /// `INET_DIAG_ULP_INFO` of include/uapi/linux/inet_diag.h: a subflow of MPTCP has it, and so has a connection under kTLS.
 const INET_DIAG_ULP_INFO: u16 = 19;
 const INET_ULP_INFO_MPTCP: u16 = 3;
-/// The bits of an attribute's type that say what it is.
+/// The bits of an attribute's type that show what it is.
 const KIND: u16 = 0x3fff;
 
 /// The ends of no socket.
@@ -71,7 +71,7 @@ const NO_SOCKET: SocketId = SocketId {
 const NEEDS_DESTROY: &str = "ending connections needs CONFIG_INET_DIAG_DESTROY";
 
 impl Unanswered {
-    /// One of this cookie for tests of those who decide, of which so many bytes were acknowledged; it names no socket.
+    /// One of this cookie for tests of those who decide, of which this number of bytes was acknowledged; it names no socket.
     #[doc(hidden)]
     pub fn example(cookie: u64, acknowledged: u64) -> Self {
         let (local, remote) = (SocketAddr::from(([10, 9, 0, 1], 1)), SocketAddr::from(([10, 2, 0, 1], 443)));
@@ -121,7 +121,7 @@ impl SockDiag {
 
     /// Whether the kernel can end connections at all. It needs no privilege to ask; to end one takes `CAP_NET_ADMIN`.
     pub fn can_destroy(&mut self) -> Result<()> {
-        // The kernel says that there is no such socket only if it could end one.
+        // The kernel reports that there is no such socket only if it could end one.
         match self.exchange(SOCK_DESTROY, NLM_F_ACK, &(AF_INET, NO_SOCKET)) {
             Ok(_) => Ok(()),
             Err(error) if is_gone(&error) => Ok(()),
@@ -261,12 +261,12 @@ mod tests {
         let listener = far.run(|| Ok(TcpListener::bind((address, 0)).unwrap())).unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         ip(far, "addr flush dev in");
-        client.write_all(b"to nobody").unwrap();
+        client.write_all(b"no answer").unwrap();
         client
     }
 
     #[test]
-    fn a_connection_without_answers_is_found_and_ended_and_its_application_is_told() {
+    fn a_connection_without_answers_is_found_and_ended_and_its_application_is_notified() {
         if !root_or_skip("ending connections") {
             return;
         }

@@ -37,7 +37,7 @@ pub struct FoundSocket {
 const INET_DIAG_CGROUP_ID: u16 = 21;
 
 impl SockDiag {
-    /// The connections of both families that `wanted` says to be wanted, by this end and the other.
+    /// The connections of both families for which `wanted` is true, by this end and the other.
     pub fn find(&mut self, wanted: impl Fn(SocketAddr, SocketAddr) -> bool) -> Result<Vec<FoundSocket>> {
         let mut found = Vec::new();
         for family in [AF_INET, AF_INET6] {

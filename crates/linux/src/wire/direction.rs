@@ -1,4 +1,4 @@
-//! One direction of a wire: frames from one TAP to the other, when the link model says so.
+//! One direction of a wire: frames from one TAP to the other, when the link model delivers them.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl WireDirection {
     /// A direction that is up and empty.
     pub(super) fn new(from: Arc<Tap>, to: Arc<Tap>, channel: &Channel, mtu: u32, seed: u64, stream: u64) -> Self {
         let max_frame = mtu as usize + ETHERNET_HEADER;
-        // An interface that is gone says so when it is read.
+        // An interface that is gone fails when it is read.
         let address = from.address().unwrap_or_default();
         WireDirection {
             from,
@@ -76,7 +76,7 @@ impl WireDirection {
         &self.from
     }
 
-    /// When the next frame is to be delivered; [`Time::MAX`] without one.
+    /// When the next frame must be delivered; [`Time::MAX`] without one.
     pub(super) fn next_due(&self) -> Time {
         self.frames.next_due()
     }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     impl WireDirection {
-        /// A frame with an IP packet of 1000 bytes is read that arrived so many microseconds after the start.
+        /// A frame with an IP packet of 1000 bytes is read that arrived this number of microseconds after the start.
         fn reads(&mut self, arrived: u64) {
             let (room, len) = (self.frames.room(), ETHERNET_HEADER + 1_000);
             self.frames.bytes_mut(room)[..len].fill(0);

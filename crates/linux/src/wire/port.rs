@@ -31,7 +31,7 @@ impl Port {
         for (to, from) in address.iter_mut().zip(head.iter().flat_map(|word| word.to_ne_bytes())) {
             *to = from;
         }
-        // SAFETY: the pointer is to as many readable bytes as the length says.
+        // SAFETY: the pointer is to as many readable bytes as the length shows.
         let address = unsafe { LinkAddr::from_raw(address.as_ptr().cast(), Some(address.len() as u32)) };
         bind(socket.as_raw_fd(), &address.ok_or(Errno::EINVAL).map_err(failed)?).map_err(failed)?;
         Ok(Port { socket })

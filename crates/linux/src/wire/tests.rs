@@ -305,14 +305,14 @@ fn router(arrivals: &Arrivals) -> ([Tap; 2], Port) {
 const FAR: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 1);
 
 #[test]
-fn frames_say_when_they_were_sent_and_what_a_router_forwards_late_when_it_was_due() {
+fn frames_show_when_they_were_sent_and_what_a_router_forwards_late_when_it_was_due() {
     if !root_or_skip("wires") {
         return;
     }
     let arrivals = Arc::new(Arrivals::load().unwrap());
     let ([near, far], port) = router(&arrivals);
     let packet = ipv6_frame(MAC, FAR, 333, 0);
-    // How old the packet is when it is read, which is the first frame of its length: the router says things of its own.
+    // How old the packet is when it is read, which is the first frame of its length: the router sends packets of its own.
     let age_of_one = |send: &(dyn Fn() + Sync)| {
         send();
         let mut bytes = [0; 2_000];
@@ -361,7 +361,7 @@ fn wires_that_know_when_frames_were_sent_carry_them_with_the_address_of_their_se
         sent[6..12].copy_from_slice(&MAC);
         assert_eq!(receive(far), sent);
     }
-    // 800 µs to send and 20 ms on the way, each.
+    // 800 µs to send and 20 ms on the path, each.
     assert!(start.elapsed() >= Duration::from_micros(2 * 20_800));
     assert_eq!(net.wires.stop().lateness.frames(), 2);
 }

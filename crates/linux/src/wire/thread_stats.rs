@@ -19,7 +19,7 @@ pub(super) struct ThreadStats {
     started: Instant,
     /// When that was, in nanoseconds of `CLOCK_MONOTONIC`.
     started_at: u64,
-    /// The thread, if frames say when they arrived.
+    /// The thread, if frames show when they arrived.
     entered: Option<Entered>,
     /// When the thread woke, or was done with the frame before the next.
     since: Time,
@@ -33,7 +33,7 @@ pub(super) struct ThreadStats {
 #[derive(Debug)]
 pub(super) struct Thinned {
     pub(super) kept: Vec<Wait>,
-    /// One of so many is kept.
+    /// One wait in `step` is kept.
     step: u64,
     seen: u64,
 }
@@ -59,7 +59,7 @@ impl ThreadStats {
         Time::from_nanos(age(self.started))
     }
 
-    /// From now on frames say when they arrived, and know from this thread when they were due.
+    /// From now on frames show when they arrived, and know from this thread when they were due.
     pub(super) fn enter(&mut self, entered: Entered) {
         self.entered = Some(entered);
     }

@@ -25,7 +25,7 @@ use crate::{
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
-/// The event that says that the inbox has something.
+/// The event that reports that the inbox has something.
 const INBOX: u64 = u64::MAX;
 
 /// Commands to a worker; a direction is named by its index among the worker's own.
@@ -57,7 +57,7 @@ pub(super) struct Worker {
     /// keeping a heap in order for each frame.
     due: Vec<Time>,
     stats: ThreadStats,
-    /// What says when frames arrived, and this thread's number there.
+    /// What shows when frames arrived, and this thread's number there.
     arrivals: Option<(Arc<Arrivals>, usize)>,
 }
 

@@ -80,7 +80,7 @@ fn check(host: &NetNs, expected: &Expected) -> Result<Option<Override>> {
     host.run(|| block_on(async |netlink| Checker::new(netlink).await?.check(expected).await))
 }
 
-/// What is said of each change, which is undone afterwards. A change is several commands of `ip`, as `V4` and `V6` need them.
+/// What is reported of each change, which is undone afterwards. A change is several commands of `ip`, as `V4` and `V6` need them.
 fn said(host: &NetNs, family: Family, expected: &Expected, commands: &str) -> String {
     let four = family == Family::V4;
     let flag = if four { "-4" } else { "-6" };

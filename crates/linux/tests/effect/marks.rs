@@ -1,5 +1,5 @@
 //! Firewalls that restore marks of connections: which of them undo a change of a socket's mark, that these are found, and that what
-//! they are told to do instead helps.
+//! the advice for them helps.
 
 use std::{
     io::Write,

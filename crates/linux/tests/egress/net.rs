@@ -46,7 +46,7 @@ impl Net {
         Self::with(DELAYS.map(channel), DELAYS.map(channel))
     }
 
-    /// Two wires as these channels say: to the far end, and from there.
+    /// Two wires with these channels: to the far end, and from there.
     pub fn with(there: [Channel; 2], back: [Channel; 2]) -> Net {
         let (site, far) = (NetNs::create().unwrap(), NetNs::create().unwrap());
         let taps = |namespace: &NetNs| {
@@ -98,13 +98,13 @@ impl Net {
         net
     }
 
-    /// Has the site's own routes lead by an egress.
+    /// Makes the site's own routes lead by an egress.
     pub fn route_by(&self, egress: usize) {
         ip(&self.site, &format!("route replace default via 10.0.{egress}.2"));
         ip(&self.site, &format!("-6 route replace default via fd00:0:0:{egress}::2"));
     }
 
-    /// Has the far end answer probes: echoes at port 7, and a reflector of STAMP at port 862.
+    /// Makes the far end answer probes: echoes at port 7, and a reflector of STAMP at port 862.
     pub fn answer(&self) {
         for target in TARGETS {
             let echo = self.far.run(|| Ok(UdpSocket::bind((target, 7)).unwrap())).unwrap();
@@ -138,7 +138,7 @@ impl Net {
     }
 }
 
-/// An address is there at once, and not when nobody has claimed it for a second.
+/// An address is there at once, and not when no host has claimed it for a second.
 fn nodad(address: &str) -> &str {
     if address.contains(':') { " nodad" } else { "" }
 }

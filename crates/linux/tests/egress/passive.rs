@@ -38,7 +38,7 @@ async fn interface(netlink: &Netlink, name: &str) -> Interface {
     interfaces.into_iter().find(|interface| interface.name == name).unwrap()
 }
 
-/// A server at the far end: it sends so many bytes to whoever connects, reads until there is no more, and closes.
+/// A server at the far end: it sends this number of bytes to each client, reads until there is no more, and closes.
 fn serve(net: &Net, target: &str, connections: usize, sends: usize) -> thread::JoinHandle<usize> {
     let listener = net.far.run(|| Ok(TcpListener::bind((target, PORT)).unwrap())).unwrap();
     thread::spawn(move || {
@@ -61,7 +61,7 @@ fn connect(net: &Net, target: &str) -> TcpStream {
     stream
 }
 
-/// Ends what this end sends, and reads until the other end has all of it; the number of bytes read, and what the kernel says.
+/// Ends what this end sends, and reads until the other end has all of it; the number of bytes read, and what the kernel reports.
 fn finish(mut stream: TcpStream) -> (usize, TcpInfo) {
     stream.shutdown(Shutdown::Write).unwrap();
     let mut bytes = Vec::new();
@@ -192,7 +192,7 @@ fn filters_of_others_stay_and_ours_go_with_their_owner_or_by_hand() {
     if !root_or_skip("attaching filters") {
         return;
     }
-    /// A filter of somebody else that does nothing; `_` stands for a space within an argument.
+    /// A filter of another program that does nothing; `_` stands for a space within an argument.
     const FOREIGN: &str = "protocol all bpf bytecode 1,6_0_0_0,";
     let tc = |arguments: &str| {
         let words = arguments.split(' ').map(|word| word.replace('_', " "));
@@ -229,7 +229,7 @@ fn filters_of_others_stay_and_ours_go_with_their_owner_or_by_hand() {
             assert!(!passive::remove(netlink, a.index).await?);
             assert_eq!(shown(), foreign);
 
-            // A filter of somebody else in our place stays, and is named.
+            // A filter of another program in our place stays, and is named.
             tc(&format!("filter add dev a egress prio 82 handle 0x5357 {FOREIGN}"));
             let taken = shown();
             let mut refused = Passive::load(10)?;
@@ -372,7 +372,7 @@ fn throughput_with_and_without() {
             (costs[PAIRS / 2 - 1] + costs[PAIRS / 2]) / 2.0
         );
         // While this is open, the kernel takes the time of each run, which costs some itself.
-        // SAFETY: the call takes a number, and gives a descriptor that nobody else has.
+        // SAFETY: the call takes a number, and gives a descriptor that no other code has.
         let stats = unsafe { libbpf_rs::libbpf_sys::bpf_enable_stats(0) };
         assert!(stats >= 0);
         // SAFETY: as above.

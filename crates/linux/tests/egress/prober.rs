@@ -115,7 +115,7 @@ fn answers_may_come_in_by_another_egress_only_where_that_is_allowed() {
 }
 
 #[test]
-fn a_stateful_reflector_tells_which_direction_loses() {
+fn a_stateful_reflector_shows_which_direction_loses() {
     if !root_or_skip("probing over wires") {
         return;
     }
@@ -156,7 +156,7 @@ fn a_stateful_reflector_tells_which_direction_loses() {
 }
 
 #[test]
-fn icmp_errors_are_told_of_the_probe_that_they_are_about() {
+fn icmp_errors_are_reported_of_the_probe_that_they_are_about() {
     if !root_or_skip("probing over wires") {
         return;
     }

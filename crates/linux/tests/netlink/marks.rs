@@ -54,7 +54,7 @@ fn rules_of_both_kinds_of_iptables_are_read_and_no_table_is_made() {
             of("ip_tables_names") + &of("ip6_tables_names")
         };
         assert_eq!(MarkUses::read(netlink).await?.filters, []);
-        assert_eq!(tables(), "", "nobody has asked for one");
+        assert_eq!(tables(), "", "no program has asked for one");
         for program in programs {
             for rule in [
                 "-A OUTPUT -p tcp -m mark --mark 0x1000000/0xff000000 -j MARK --set-xmark 0x2000000/0xf000000",

@@ -1,4 +1,4 @@
-//! What is said when the kernel refuses.
+//! What is reported when the kernel refuses.
 
 use sidestep_linux::{
     LinuxError,

@@ -57,7 +57,7 @@ fn rules_for_marks_are_added_once_and_deleted_together() {
 }
 
 #[test]
-fn a_rule_of_somebody_else_at_our_priority_stays() {
+fn a_rule_of_another_program_at_our_priority_stays() {
     in_node("rules of others", async |netlink, _| {
         for others in
             ["to fd00:a::/64 lookup 8301", "fwmark 0x300/0xff00 lookup 8301", "fwmark 0x300 lookup 8303 proto 98"]

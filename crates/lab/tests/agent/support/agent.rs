@@ -106,13 +106,13 @@ impl Agent {
         self.daemon.end(End::Killed).unwrap();
     }
 
-    /// Has the agent work with these paths from now on.
+    /// Makes the agent work with these paths from now on.
     pub fn reconfigure(&self, settings: PathchangerSettings, destination: &str, paths: Vec<StaticPath>) {
         let destinations = vec![StaticDestination { prefix: destination.parse().unwrap(), paths }];
         self.reconfigure.send(HostConfig { agent: settings, destinations, ..HostConfig::default() }).unwrap();
     }
 
-    /// Has the agent work with these paths from now on.
+    /// Makes the agent work with these paths from now on.
     pub fn reconfigure_all(&self, settings: PathchangerSettings, destinations: Vec<StaticDestination>) {
         self.reconfigure.send(HostConfig { agent: settings, destinations, ..HostConfig::default() }).unwrap();
     }

@@ -42,7 +42,7 @@ pub fn run_agent(command: &mut Command, lab: &Lab, config: &Path, state: &Path) 
     command.args(["--table-base", &TABLE_BASE.to_string(), "--rule-priority", PRIORITY]);
 }
 
-/// Starts a daemon, and waits until it is ready; one that ends before is an error: how it ended, and what it says.
+/// Starts a daemon, and waits until it is ready; one that ends before is an error: how it ended, and what it prints.
 pub fn start(command: &mut Command, context: &str) -> Result<Child, Output> {
     let mut daemon = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(daemon.stdout.take().unwrap());
@@ -55,7 +55,7 @@ pub fn start(command: &mut Command, context: &str) -> Result<Child, Output> {
     let line = first.recv_timeout(READY);
     match line.as_ref().map(|line| line.trim()) {
         Ok("ready") => {
-            // Nobody reads what it says from now on.
+            // Nothing reads what it prints from now on.
             daemon.stderr = None;
             Ok(daemon)
         }
@@ -68,7 +68,7 @@ pub fn start(command: &mut Command, context: &str) -> Result<Child, Output> {
     }
 }
 
-/// Has `sidestep agent stop` remove what an agent of `h` with this state has left.
+/// Makes `sidestep agent stop` remove what an agent of `h` with this state has left.
 pub fn stop_agent(program: &Path, lab: &Lab, state: &Path, context: &str) {
     let stop = within(program, lab, "h").args(["agent", "stop", "--state"]).arg(state).output().unwrap();
     assert!(stop.status.success(), "{context}: {}", String::from_utf8_lossy(&stop.stderr));

@@ -63,7 +63,7 @@ fn make(cgroup: &Cgroup, namespace: &NetNs, family: libc::c_int, kind: libc::c_i
     assert!(matches!(ended, nix::sys::wait::WaitStatus::Exited(_, 0)), "{ended:?}");
     let mut number = [0; 4];
     assert_eq!(nix::unistd::read(&read, &mut number), Ok(4));
-    // SAFETY: the child made the descriptor for us in the table that we share, and nobody else knows of it.
+    // SAFETY: the child made the descriptor for us in the table that we share, and no other code knows of it.
     let socket = unsafe { OwnedFd::from_raw_fd(i32::from_ne_bytes(number)) };
     let patience = TimeVal::new(PATIENCE.as_secs() as i64, 0);
     setsockopt(&socket, sockopt::SendTimeout, &patience).unwrap();

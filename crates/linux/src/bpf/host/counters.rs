@@ -34,7 +34,7 @@ pub struct HostCounters {
     pub other_netns: u64,
     /// Connections that are bound to a device or belong to a VRF, left alone.
     pub to_device: u64,
-    /// Connections left alone because the application, or somebody else, set their mark.
+    /// Connections left alone because the application, or another program, set their mark.
     pub own_mark: u64,
     /// Connections left alone because no path takes their source address.
     pub no_source: u64,

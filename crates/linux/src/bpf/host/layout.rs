@@ -1,8 +1,8 @@
 //! What another version of the agent left: it is known by the layout of its maps, and its connections are released.
 //!
 //! Maps of the same size may mean something else. So the pins have a number that follows from the names, the places and
-//! the types of all fields in them, and an iterator over connections, `sidestep_release`. Whoever reads that file, of
-//! whatever version, runs the program that made the maps, and this knows how to give connections their marks back.
+//! the types of all fields in them, and an iterator over connections, `sidestep_release`. A process that reads that
+//! file, of any version, runs the program that made the maps, and this knows how to give connections their marks back.
 
 use std::{
     collections::BTreeMap,
@@ -58,7 +58,7 @@ const _: () = assert!(size_of::<HostLayout>() == 64);
 /// What became of the state that an agent of another version left.
 #[derive(Clone, Copy, Debug)]
 pub struct Superseded {
-    /// Its settings, of which only those are there that say where its marks, rules and routes are; `None` if they are not
+    /// Its settings, of which only those are there that show where its marks, rules and routes are; `None` if they are not
     /// known.
     pub config: Option<HostConfig>,
 }

@@ -43,7 +43,7 @@ pub struct RunStats {
 const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
 impl RunStats {
-    /// Has the kernel begin to count; needs CAP_SYS_ADMIN.
+    /// Makes the kernel begin to count; needs CAP_SYS_ADMIN.
     pub fn enable() -> Result<Self> {
         // SAFETY: a system call without pointers, whose result is checked.
         let descriptor = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
@@ -55,7 +55,7 @@ impl RunStats {
         Ok(RunStats { _descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) } })
     }
 
-    /// Whether the machine's administrator has the kernel count: `sysctl kernel.bpf_stats_enabled`.
+    /// Whether the machine's administrator makes the kernel count: `sysctl kernel.bpf_stats_enabled`.
     pub fn by_sysctl() -> bool {
         fs::read_to_string(SWITCH).is_ok_and(|text| text.trim() == "1")
     }

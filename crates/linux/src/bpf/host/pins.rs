@@ -46,7 +46,7 @@ pub struct Holder(File);
 
 /// The first program's link.
 const LINK: &str = "sidestep_link";
-/// The names of the links' files, and of their programs. The first program tells the kernel which sockets to watch, so it
+/// The names of the links' files, and of their programs. The first program sets which sockets the kernel watches, so it
 /// comes first.
 pub(super) const LINKS: [(&str, &str); 3] =
     [(LINK, "sidestep_host"), ("sidestep_con4", "sidestep_con4"), ("sidestep_con6", "sidestep_con6")];
@@ -55,8 +55,8 @@ const FORMER_LINK: &str = "link";
 /// The map by which others see that there is a state; the first to be used, and the last to go.
 const CONFIG: &str = "sidestep_config";
 
-/// The mode of a directory that we make. The sticky bit means nothing here, as only its owner may write there: it says that
-/// the directory is ours to remove.
+/// The mode of a directory that we make. The sticky bit means nothing here, as only its owner may write there: it shows
+/// that the directory is ours to remove.
 const OWN_DIRECTORY: u32 = 0o1755;
 const STICKY: u32 = 0o1000;
 
@@ -164,7 +164,7 @@ impl Pins {
         Ok(None)
     }
 
-    /// Pins the link in the file `pin`, or unpins it, as [`program`](Self::program) says.
+    /// Pins the link in the file `pin`, or unpins it, as [`program`](Self::program) requires.
     pub(super) fn keep(&self, pin: &str, link: &mut Link) -> Result<()> {
         let path = self.directory.join(pin);
         let kept = match (self.program, path.exists()) {
@@ -213,7 +213,7 @@ impl Pins {
         };
         for directory in self.directory.ancestors().take_while(is_ours) {
             match fs::remove_dir(directory) {
-                // Somebody else's pins are there, or the directory above is not ours. An empty directory does no harm.
+                // Pins of another program are there, or the directory above is not ours. An empty directory does no harm.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -250,7 +250,7 @@ impl Pins {
 
     /// The configuration that an agent has left, read without loading anything; `None` if there is none.
     ///
-    /// Of another version's only those settings are there that say where its marks, rules and routes are.
+    /// Of another version's only those settings are there that show where its marks, rules and routes are.
     pub fn config(&self) -> Option<HostConfig> {
         if !layout::fits(self).is_ok_and(|fits| fits) {
             return layout::place_of(self);
@@ -270,7 +270,7 @@ impl Pins {
         touched.map_err(|error| LinuxError::io(format!("touching {}", path.display()), error))
     }
 
-    /// How long ago an agent was at work; `None` if nobody knows.
+    /// How long ago an agent was at work; `None` if that is not known.
     pub fn last_seen(&self) -> Option<Duration> {
         let touched = fs::metadata(self.directory.join(CONFIG)).and_then(|pin| pin.modified()).ok()?;
         SystemTime::now().duration_since(touched).ok()

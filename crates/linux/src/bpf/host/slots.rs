@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_takes_what_it_names_and_one_that_says_so_what_no_other_names() {
+    fn a_path_takes_what_it_names_and_one_that_is_set_so_what_no_other_names() {
         if !root_or_skip("sources in a map") {
             return;
         }
@@ -221,7 +221,7 @@ mod tests {
         let by = |source| [takes(7, source), takes(9, source), takes(8, source)];
         assert_eq!(by("10.9.0.5"), [true, false, false]);
         assert_eq!(by("10.9.1.5"), [false, true, false]);
-        assert_eq!(by("192.0.2.1"), [false, true, false], "nobody names it");
+        assert_eq!(by("192.0.2.1"), [false, true, false], "no path names it");
         assert_eq!(by("10.77.0.1"), [false, false, false], "it has a name of its own");
     }
 
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(read.slots(), BTreeMap::from([(7, 3), (9, 1)]));
         let many = vec![SlotPath::default(); MAX_PATHS + 1];
         assert_eq!(HostPaths::new("::/0".parse().unwrap(), 5, &many).n, MAX_PATHS as u32);
-        // A map that somebody else wrote.
+        // A map that another program wrote.
         assert_eq!(HostPaths { n: u32::MAX, ..read }.slots().len(), 3, "two ids, and the zeros");
     }
 

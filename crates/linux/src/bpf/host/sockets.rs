@@ -64,7 +64,7 @@ impl HostProgram {
         self.iterate("sidestep_adopt").map(drop)
     }
 
-    /// Makes connections with a path look their route up anew, as rules and routes were missing for a while.
+    /// Makes connections with a path look their route up again, as rules and routes were missing for a while.
     pub fn reroute_connections(&self) -> Result<()> {
         self.iterate("sidestep_lookup").map(drop)
     }

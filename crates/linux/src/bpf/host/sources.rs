@@ -21,7 +21,7 @@ use crate::error::Result;
 pub struct PathSources {
     /// Prefixes whose addresses it takes; none: it takes all addresses. Of path 0, those that no path takes.
     pub takes: Vec<IpNet>,
-    /// Whether it takes, besides, all addresses that no path names.
+    /// Whether it also takes all addresses that no path names.
     pub takes_unnamed: bool,
     /// The address to which a connection on it is bound unless the application has bound it; `None`: the kernel chooses.
     pub address: Option<IpAddr>,

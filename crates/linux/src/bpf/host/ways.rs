@@ -92,7 +92,7 @@ mod tests {
     };
 
     #[test]
-    fn the_maps_say_which_paths_take_an_address() {
+    fn the_maps_show_which_paths_take_an_address() {
         if !root_or_skip("maps of the path changer") {
             return;
         }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_takes_what_it_names_and_one_that_says_so_what_no_other_names() {
+    fn a_path_takes_what_it_names_and_one_that_is_set_so_what_no_other_names() {
         if !root_or_skip("sources in a map") {
             return;
         }

@@ -128,7 +128,7 @@ pub(super) mod fuzzing {
 
     use super::*;
 
-    /// Reads `bytes` as what was learnt, then the settings, and then the paths; and has other paths follow them.
+    /// Reads `bytes` as what was learnt, then the settings, and then the paths; and makes other paths follow them.
     pub(in super::super) fn read(bytes: &[u8]) {
         let Ok((weights, rest)) = HostWeights::read_from_prefix(bytes) else { return };
         let Ok((config, mut rest)) = raw::Config::read_from_prefix(rest) else { return };

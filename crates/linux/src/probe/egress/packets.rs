@@ -1,4 +1,4 @@
-//! How large a packet may be that gets to a target and may not be fragmented on its way.
+//! How large a packet may be that gets to a target and may not be fragmented on its path.
 
 use std::{
     io,
@@ -23,9 +23,9 @@ use crate::monotonic_now;
 pub enum Reach {
     /// Packets as large as the interface takes.
     All,
-    /// Packets of so many bytes at most: somebody says so, or the kernel, which was told before.
+    /// Packets of `mtu` bytes at most, as a host reports, or the kernel, which was notified before.
     Reported { mtu: u32, by: Option<IpAddr> },
-    /// Packets of about so many bytes at most; larger ones vanish.
+    /// Packets of about `mtu` bytes at most; larger ones vanish.
     Hole { mtu: u32 },
     /// No packet of any size was answered.
     Silent,
@@ -120,7 +120,7 @@ impl Asker {
         Ok(Asker { socket, family, is_raw, nonce, next: 0, buffer: vec![0; LARGEST] })
     }
 
-    /// Sends a packet of so many bytes, IP's header included, until it is answered or refused, a few times at most.
+    /// Sends a packet of this number of bytes, IP's header included, until it is answered or refused, a few times at most.
     fn ask(&mut self, bytes: u32, wait: Span) -> io::Result<Outcome> {
         let header = match self.family {
             Family::V4 => 20,
@@ -177,7 +177,7 @@ impl Asker {
         }
     }
 
-    /// What the queue of errors says of a size less than `bytes`.
+    /// What the queue of errors contains about a size less than `bytes`.
     fn too_big(&mut self, bytes: u32) -> io::Result<Option<(u32, Option<IpAddr>)>> {
         let mut control = [0; 256];
         loop {
