@@ -51,7 +51,7 @@ pub enum Command {
     Top(TopArgs),
     /// Install on this router what the controller's Path IDs stand for, and report how busy its links are
     Router(RouterArgs),
-    /// On a site's edge router: balance its flows over several paths, or have them take the egress that works
+    /// On a site's edge router: balance its flows over several paths, or send them over the egress that works
     #[command(subcommand)]
     Edge(EdgeCommand),
     /// Give this host's MPTCP connections further subflows

@@ -243,7 +243,7 @@ fn is_only_shortest(topology: &Topology, down: &BTreeSet<LinkId>, path: &HostPat
 
 proptest! {
     #[test]
-    fn sets_asked_for_little_by_little_are_those_computed_at_once_and_those_computed_anew(
+    fn sets_asked_for_little_by_little_are_those_computed_at_once_and_those_computed_again(
         topology in arb_network(),
         steps in prop::collection::vec(prop::collection::btree_set(0..12u32, 0..4), 1..4),
     ) {

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_nobody_answers_kill_no_path_and_revive_none() {
+    fn rounds_without_an_answer_kill_no_path_and_revive_none() {
         let mut world = World::new(3);
         world.run(10, &[0, 2]);
         assert_eq!((world.rounds.dead(), world.rounds.is_answered()), (0b010, true));

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_is_not_around_its_value_is_told_by_its_ends() {
+    fn an_interval_that_is_not_around_its_value_is_shown_by_its_ends() {
         let estimate = Estimate { mean: 93.6, ci95: [77.0, 100.0] };
         let svg = bars("t", "%", &[Bar { label: "a".into(), estimate, group: 0 }], &[]).unwrap();
         assert!(svg.contains("\n93.6 (77.0 to 100.0)\n") && !svg.contains('±'), "{svg}");

@@ -12,7 +12,7 @@ use crate::{
 /// The run in a sentence or two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Headline {
-    /// What the reader is told first.
+    /// What the reader reads first.
     pub text: String,
     /// The system that is compared: the recommended one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -20,11 +20,11 @@ pub struct Headline {
     /// The system that it is compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<String>,
-    /// What the comparison says.
+    /// What the comparison shows.
     pub says: Says,
 }
 
-/// What a comparison says.
+/// What a comparison shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Says {
@@ -43,7 +43,7 @@ pub enum Says {
 /// In one run, values nearer than this are called about the same.
 const ALIKE: f64 = 0.05;
 
-/// A measure that tells systems apart.
+/// A measure that distinguishes systems.
 #[derive(Clone, Copy)]
 enum Measure {
     Goodput,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn dice_and_what_knows_all_are_recommended_to_nobody() {
+    fn dice_and_what_knows_all_are_never_recommended() {
         let name = |systems: &[&str]| {
             let systems: Vec<(&str, f64)> = systems.iter().map(|name| (*name, 10.0)).collect();
             let run = carried(&systems);

@@ -188,7 +188,7 @@ fn path_table(run: &RunResult) -> Markup {
     table(&columns, rows)
 }
 
-/// What else there is to say of each system, one line each.
+/// The other notes on each system, one line each.
 fn notes(run: &RunResult) -> Markup {
     html! {
         @if !run.systems.is_empty() {

@@ -255,7 +255,7 @@ impl RunResult {
     }
 
     /// Whether all that is measured are transfers of a size: then what is carried is what is offered, and only their times
-    /// tell systems apart.
+    /// distinguish systems.
     pub fn is_of_transfers(&self) -> bool {
         let has_transfers = |system: &SystemResult| system.afct_s.is_some() || system.unfinished.is_some();
         self.systems.values().any(has_transfers)

@@ -100,7 +100,7 @@ fn print(advice: &Advice, page: &Path) {
     println!("\nPage with map: {}", page.display());
 }
 
-/// What a list of so many links leaves out, if anything.
+/// What a list of `count` links leaves out, if anything.
 fn left_out(count: usize) -> Option<String> {
     let left = count.checked_sub(LISTED).filter(|left| *left > 0)?;
     Some(format!("and {left} more link{}", if left == 1 { "" } else { "s" }))

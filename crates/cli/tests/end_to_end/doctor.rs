@@ -1,4 +1,4 @@
-//! What `doctor` says of this machine is what is so, whoever asks, and nothing stays.
+//! What `doctor` reports about this machine is true, with and without privilege, and nothing stays.
 
 use std::{
     collections::BTreeSet,

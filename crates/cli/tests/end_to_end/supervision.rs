@@ -1,4 +1,4 @@
-//! What daemons tell the service manager that started them, and which of their ends it may try again.
+//! What daemons report to the service manager that started them, and which of their ends it may try again.
 
 use std::{
     os::unix::net::UnixDatagram,
@@ -31,7 +31,7 @@ impl Manager {
         room.start_command(command)
     }
 
-    /// Waits until it has been told something that begins like this, and returns that.
+    /// Waits until it has received something that begins like this, and returns that.
     fn told(&mut self, beginning: &str) -> String {
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {

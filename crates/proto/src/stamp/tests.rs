@@ -163,7 +163,7 @@ fn the_table_is_bounded_and_a_session_in_use_outlives_a_flood_of_others() {
 }
 
 #[test]
-fn losses_are_told_apart_by_direction() {
+fn losses_are_distinguished_by_direction() {
     let mut losses = DirectionLosses::default();
     let lost = |forward, backward| Directions { forward, backward };
     // Packet 1 is lost on its way, the answer to 3 on the way back.

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_is_of_the_lab_of_others_of_the_hypervisor_or_nobodys() {
+    fn time_is_of_the_lab_of_others_of_the_hypervisor_or_unassigned() {
         let before = Ticks::parse(
             "cpu  100 0 100 700 100 0 0 0 5 5\ncpu0 1\n",
             "7 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 10 10 0 0 99",

@@ -1,4 +1,4 @@
-//! What the demonstration says, by what it measured: when one needs which.
+//! The sentences of the demonstration, from what it measured: when one needs which.
 
 use serde::Serialize;
 use sidestep_results::{Estimate, RunResult};
@@ -36,7 +36,7 @@ pub struct Verdict {
     pub value: f64,
     /// How far the path changer is above it, paired by the seconds of the run; null where only the means are compared.
     pub difference: Option<Estimate>,
-    /// What that says of the path changer.
+    /// What that means for the path changer.
     pub says: Says,
 }
 
@@ -48,7 +48,7 @@ pub enum Says {
     Better,
     /// Worse.
     Worse,
-    /// As well, as far as this run can tell.
+    /// As well, as far as this run shows.
     NoDifference,
 }
 
@@ -155,7 +155,7 @@ pub fn lesson(verdicts: &[Verdict]) -> String {
     }
 }
 
-/// What is told of the first two parts.
+/// The sentences on the first two parts.
 pub fn parts(verdicts: &[Verdict]) -> [String; 2] {
     let told = |case, other: &'static str| find(verdicts, case, other).map(|one| one.told()).into_iter();
     let all = |case| told(case, "random").chain(told(case, "tcp"));

@@ -202,7 +202,7 @@ fn a_connection_has_no_ecn_if_only_a_repeated_syn_arrived() {
 }
 
 #[test]
-fn a_timeout_in_vain_is_taken_back() {
+fn a_spurious_timeout_is_taken_back() {
     // All ACKs of the first window are lost but the last, which the timeout precedes: the path became slow.
     let config = Config { min_rto: Span::from_millis(1), ..linux() };
     let mut script = Script::new(config, 0).endless();
@@ -247,7 +247,7 @@ fn move_to_a_faster_path(moved: u64, faster: u64) -> Sender {
 }
 
 #[test]
-fn what_was_found_to_be_lost_in_vain_is_not_found_so_again() {
+fn what_was_wrongly_found_to_be_lost_is_not_found_so_again() {
     // What leaves after the move overtakes what is on its way, which RACK takes for lost. Linux 6.18 sends three or four
     // segments again (measured in the lab), and does not look at the others once more: they would be 29.
     let sender = move_to_a_faster_path(200, 30);

@@ -41,7 +41,7 @@ fn asked() -> Result<Vec<IpAddr>, Failure> {
         return Ok(Vec::new());
     }
     eprintln!(
-        "Which hosts are to be probed by each egress, at most five times a second each? Three of different operators"
+        "Which hosts should each egress probe, at most five times a second each? Three of different operators"
     );
     eprint!("are better than one. Addresses, `public` for {}, or nothing: ", PUBLIC_TARGETS.join(" "));
     let mut answer = String::new();
