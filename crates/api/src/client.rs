@@ -38,7 +38,7 @@ pub enum ClientError {
     Controller {
         /// The controller's endpoint.
         endpoint: String,
-        /// What it said, or why it could not be reached.
+        /// Its answer, or why it could not be reached.
         reason: String,
     },
 }
@@ -161,7 +161,7 @@ impl<T> Default for Latest<T> {
     }
 }
 
-/// Updates of one connection; an error says in words why it broke.
+/// Updates of one connection; an error describes in words why it broke.
 type Updates<T> = Pin<Box<dyn Stream<Item = Result<T, String>> + Send>>;
 
 async fn client(target: &Endpoint) -> Result<PathControlClient<Channel>, String> {
@@ -233,7 +233,7 @@ where
     }
 }
 
-/// Delivers updates until the connection breaks; says why it did. The first one resets the pause between attempts.
+/// Delivers updates until the connection breaks; returns why it did. The first one resets the pause between attempts.
 ///
 /// A controller that has just started sends it when it has computed its paths. That may take longer than anybody should
 /// wait, so it counts as away meanwhile.

@@ -255,9 +255,9 @@ proptest! {
             lazy.set_down(&down);
             let paths = all(&mut at_once);
             prop_assert_eq!(&paths, &all(&mut lazy));
-            let mut anew = planner(&topology);
-            anew.set_down(&down);
-            prop_assert_eq!(&paths, &all(&mut anew));
+            let mut again = planner(&topology);
+            again.set_down(&down);
+            prop_assert_eq!(&paths, &all(&mut again));
             for path in &paths {
                 let arcs: Vec<_> = path.arcs().map(|(arc, _)| arc).collect();
                 prop_assert!(arcs.windows(2).all(|pair| topology.head(pair[0]) == topology.tail(pair[1])));

@@ -66,7 +66,7 @@ impl Service {
 
     /// A stream of the `view` of each complete state, without repetitions of the same `content`.
     ///
-    /// `may_differ` says of two states whether their views may; those that cannot are not made.
+    /// `may_differ` returns for two states whether their views may; those that cannot are not made.
     ///
     /// A watch channel holds only the last state, so a slow watcher skips states and delays no other.
     fn updates<T, C>(

@@ -31,7 +31,7 @@ const LEFT: i32 = 300;
 const RIGHT: i32 = 800;
 const TOP: i32 = 70;
 const ROW: i32 = 26;
-/// How near a mark the pointer is told its value, in pixels.
+/// How near a mark the pointer shows its value, in pixels.
 const REACH: i32 = 4;
 
 /// Horizontal bars as SVG text; `marks` are values that the reader compares with, each with its label.
@@ -92,14 +92,14 @@ fn draw(
     Ok(hover.over(&svg))
 }
 
-/// What a bar says where the pointer rests.
+/// What a bar shows where the pointer rests.
 fn says(bar: &Bar, unit: &str) -> String {
     let Estimate { mean, ci95: [low, high] } = bar.estimate;
     let value = format!("{}\n{} {}", bar.label, short(mean), plain(unit));
     if high > low { format!("{value}\n95 %: {} … {}", short(low), short(high)) } else { value }
 }
 
-/// The unit without what else is said of the bars.
+/// The unit without the other notes on the bars.
 fn plain(unit: &str) -> &str {
     unit.split(',').next().unwrap_or(unit)
 }

@@ -32,7 +32,7 @@ const LEFT: i32 = 80;
 const RIGHT: i32 = 730;
 const TOP: i32 = 74;
 const BOTTOM: i32 = 390;
-/// How near a flat mark the pointer is told its value, in pixels.
+/// How near a flat mark the pointer shows its value, in pixels.
 const REACH: i32 = 5;
 
 /// Boxes side by side as SVG text, on one scale from zero.
@@ -94,7 +94,7 @@ fn draw(
     Ok(hover.over(&svg))
 }
 
-/// What a box says where the pointer rests.
+/// What a box shows where the pointer rests.
 fn says(one: &Spread) -> String {
     let at = |percent| percentile(&one.values, percent).map_or("–".into(), short);
     format!(

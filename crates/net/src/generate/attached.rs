@@ -10,7 +10,7 @@ use crate::{
     topology_file::ecn_threshold, units::MAX_QUANTITY, usual_rate,
 };
 
-/// What a scenario adds to a network that it names: hosts, queues, and what its file does not say.
+/// What a scenario adds to a network that it names: hosts, queues, and what its file leaves out.
 ///
 /// The hosts at router `Bern` are `h-Bern`, `h-Bern.2`, …; where that is too long for a name, `h1`, … by the router's place.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -1,4 +1,4 @@
-//! What a scenario file may say, and what is said of a bad one.
+//! What a scenario file may contain, and the errors for a bad one.
 
 mod conditions;
 mod errors;
