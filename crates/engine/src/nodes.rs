@@ -32,7 +32,7 @@ pub(super) struct Nodes {
     holder: Vec<NodeId>,
     held: u64,
     discarded: BTreeMap<&'static str, u64>,
-    /// Moves of nodes that nobody has taken yet.
+    /// Moves of nodes that no caller has taken yet.
     moves: Vec<(Time, &'static str)>,
     /// When nodes want to be woken; an entry that is not the node's in `wakes` is out of date.
     timers: BinaryHeap<Reverse<(u64, u32)>>,

@@ -57,7 +57,7 @@ pub enum Kind {
     HandshakeAck,
     /// Acknowledges the receiver's FIN, from the sender to the receiver.
     LastAck,
-    /// Carries data of a constant-rate flow, which nobody acknowledges.
+    /// Carries data of a constant-rate flow, which no end acknowledges.
     Cbr,
     /// A message between the protocols of two routers: a probe or a notification.
     Control,

@@ -1,4 +1,4 @@
-//! Two sockets that ask and answer, 10 ms apart, over a network that loses what a script says.
+//! Two sockets that ask and answer, 10 ms apart, over a network that loses what a script lists.
 
 use std::collections::BTreeMap;
 

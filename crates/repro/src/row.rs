@@ -84,7 +84,7 @@ impl Row {
         Row { quantity: quantity.into(), unit: unit.into(), paper, ours: ours.mean, ci95, verdict, why }
     }
 
-    /// The row of a quantity without an interval, where `lack` is what it takes to have one: what a rule would judge is undecided.
+    /// The row of a quantity without an interval, where `lack` is what it takes to have one: a rule for it is undecided.
     pub fn undecided(
         quantity: impl Into<String>,
         unit: &str,

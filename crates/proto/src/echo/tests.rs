@@ -43,7 +43,7 @@ fn errors_show_whether_the_path_is_to_blame() {
         assert_eq!(Unreachable::of(family, family.reply(), 0), None);
         assert_eq!(Unreachable::of(family, family.request(), 0), None);
     }
-    assert_eq!(Unreachable::of(Family::V4, 11, 1), None, "a fragment that came too late says nothing");
+    assert_eq!(Unreachable::of(Family::V4, 11, 1), None, "a fragment that came too late shows nothing");
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl Connection {
         self.finishing && self.data_una == self.data_end
     }
 
-    /// The next subflow to open now: the first one at the beginning, the others as [`Config::joins`] says.
+    /// The next subflow to open now: the first one at the beginning, the others as [`Config::joins`] sets.
     pub fn poll_open(&mut self, now: Time) -> Option<usize> {
         self.opening.poll(now)
     }

@@ -89,7 +89,7 @@ pub struct Reflector {
     counts: ReflectorCounts,
 }
 
-/// What tells sessions apart (RFC 8972, section 3).
+/// What distinguishes sessions (RFC 8972, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Session {
     from: SocketAddr,

@@ -193,7 +193,7 @@ fn a_mark_halves_the_window_once_a_round_trip_and_is_answered() {
     // Both marks, and the echoes that follow until the sender answers, are of one window of data.
     script.run_until(200);
     assert_eq!(script.reductions, 1);
-    assert!(script.answered, "no segment said that the window was reduced");
+    assert!(script.answered, "no segment reported that the window was reduced");
     assert_eq!(script.sender.retransmits(), 0);
 }
 

@@ -1,4 +1,4 @@
-//! Recordings of Linux as a receiver, by `scripts/record-tcp`: when it acknowledges, what its ACKs say, and what it counts.
+//! Recordings of Linux as a receiver, by `scripts/record-tcp`: when it acknowledges, what its ACKs contain, and what it counts.
 
 use sidestep_net::{Span, Time};
 
