@@ -208,7 +208,7 @@ where
         if let Some(reason) = reason {
             return Err(ClientError::Controller { endpoint: endpoint.into(), reason });
         }
-        // The caller's first `changed` is to yield the first update too.
+        // The caller's first `changed` must yield the first update too.
         watcher.latest.mark_changed();
     }
     Ok(watcher)
@@ -235,7 +235,7 @@ where
 
 /// Delivers updates until the connection breaks; returns why it did. The first one resets the pause between attempts.
 ///
-/// A controller that has just started sends it when it has computed its paths. That may take longer than anybody should
+/// A controller that has just started sends it when it has computed its paths. That may take longer than a caller should
 /// wait, so it counts as away meanwhile.
 async fn drain<T>(mut updates: Updates<T>, sender: &watch::Sender<Latest<T>>, pause: &mut Duration) -> String {
     let mut next = match timeout(ANSWER_TIMEOUT, updates.next()).await {

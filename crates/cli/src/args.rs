@@ -25,7 +25,7 @@ pub use self::{
 #[derive(Debug, Parser)]
 #[command(name = "sidestep", version, propagate_version = true)]
 pub struct Cli {
-    /// Say more: -v what is done, -vv every detail (or set SIDESTEP_LOG)
+    /// Print more: -v what is done, -vv every detail (or set SIDESTEP_LOG)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// How logs are written to standard error
@@ -64,7 +64,7 @@ pub enum Command {
         /// its egresses, and send some packets to its targets
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// The control group that the agent is to use: its programs are attached there for a moment [default: the root]
+        /// The control group that the agent will use: its programs are attached there for a moment [default: the root]
         #[arg(long, value_name = "DIR")]
         cgroup: Option<PathBuf>,
         /// Print what was found as JSON

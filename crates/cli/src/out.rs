@@ -35,7 +35,7 @@ pub fn write(text: fmt::Arguments<'_>) {
     note(io::stdout().write_fmt(text));
 }
 
-/// Writes a line to standard error, if anybody reads it.
+/// Writes a line to standard error, if a process reads it.
 pub fn complain(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -117,7 +117,7 @@ fn a_host_with_two_access_routers_has_no_paths_to_itself() {
 
 #[test]
 fn a_path_is_plain_while_it_is_the_only_shortest_one() {
-    // Two paths from A to B over M, and over N and O; the second is the dearer one by so much.
+    // Two paths from A to B over M, and over N and O; the second is the dearer one by this much.
     let network = |more: u32| {
         network(&[
             ("c", "A", 1, 1),

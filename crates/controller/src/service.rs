@@ -13,7 +13,7 @@ use crate::controller::{Controller, RequestError, Snapshot};
 /// What answers the calls of agents.
 pub(crate) struct Service {
     controller: Arc<Controller>,
-    /// Its sender is dropped when the service is to end.
+    /// Its sender is dropped when the service must end.
     closing: watch::Receiver<()>,
 }
 

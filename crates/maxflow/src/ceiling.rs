@@ -16,7 +16,7 @@ use super::{
 #[derive(Debug)]
 pub struct Ceiling<'a> {
     topology: &'a Topology,
-    /// Who sends to whom.
+    /// Which node sends to which.
     pairs: Vec<(NodeId, NodeId)>,
     /// By the rates of all arcs: those that were solved.
     known: BTreeMap<Vec<Option<Rate>>, Option<f64>>,

@@ -92,7 +92,7 @@ impl Exchange {
         self.pump(to);
     }
 
-    /// Runs until nothing happens any more, or for so long.
+    /// Runs until nothing happens any more, or for this long.
     fn run(mut self, seconds: u64) -> Exchange {
         self.sides[0].socket.open();
         self.pump(0);

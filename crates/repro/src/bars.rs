@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_and_a_mark_say_their_values_where_they_are() {
+    fn a_bar_and_a_mark_show_their_values_where_they_are() {
         let bar = |label: &str, mean: f64, half: f64| {
             let estimate = Estimate { mean, ci95: [mean - half, mean + half] };
             Bar { label: label.into(), estimate, group: 0 }

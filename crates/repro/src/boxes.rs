@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_and_the_papers_median_say_their_values_where_they_are() {
+    fn a_box_and_the_papers_median_show_their_values_where_they_are() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
         let spread = |paper| Spread { label: "l&".into(), values: values.clone(), paper };
         let told = testing::told(&boxes("t", "%", "", &[spread(Some(60.0)), spread(None)]).unwrap());

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_says_how_many_values_lie_up_to_it() {
+    fn a_step_shows_how_many_values_lie_up_to_it() {
         let curve = Curve { label: "<c>".into(), values: vec![3.0, 1.0, 1.0, f64::NAN, 2.0] };
         let svg = curves("t", "x", "draws", &[curve]).unwrap();
         let says: Vec<String> = testing::told(&svg).into_iter().map(|(_, says)| says).collect();

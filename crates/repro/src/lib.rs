@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn experiments_on_topologies_compute_what_a_small_network_must_give_and_say_that_the_paper_has_another() {
+    fn experiments_on_topologies_compute_what_a_small_network_must_give_and_note_that_the_paper_has_another() {
         let dir = tempfile::tempdir().unwrap();
         small_data(dir.path());
         let mut worlds = Pretended { runs: Vec::new() };

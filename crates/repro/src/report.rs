@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn without_results_the_page_says_what_to_do() {
+    fn without_results_the_page_shows_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         assert!(report(dir.path()).unwrap().contains("sidestep repro run"));
         assert!(report(&dir.path().join("nowhere")).is_err());

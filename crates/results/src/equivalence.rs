@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undecided_says_how_many_seeds_would_show_that_both_are_the_same() {
+    fn what_is_undecided_reports_how_many_seeds_would_show_that_both_are_the_same() {
         // A standard deviation of 0.2 for a margin of ln 1.05: (2.927 · 0.2 / 0.0488)² = 144.
         let spread = 0.2 * (7.0_f64 / 8.0).sqrt();
         let logs = [spread, -spread].repeat(4);

@@ -74,7 +74,7 @@ impl Headline {
         };
         let (mut text, says) = compare(run, (name, system), (other, plain), measure);
         if matches!(measure, Measure::Goodput) {
-            // Who carries most may do so at the cost of those that want to end soon.
+            // A system that carries most may do so at the cost of those that want to end soon.
             text += &times_besides(run, (name, system), (other, plain));
         }
         Headline { text, system: Some(name.to_owned()), baseline: Some(other.to_owned()), says }
@@ -240,7 +240,7 @@ mod tests {
         Headline::of(run).text
     }
 
-    /// Systems that carried so much, over six paths of 100 Mbit/s.
+    /// Systems that carried this much, over six paths of 100 Mbit/s.
     fn carried(systems: &[(&str, f64)]) -> RunResult {
         let names: Vec<&str> = systems.iter().map(|(name, _)| *name).collect();
         let mut run = testing::run(&names, 6);
@@ -250,7 +250,7 @@ mod tests {
         run
     }
 
-    /// Systems that carried so much under each seed.
+    /// Systems that carried this much under each seed.
     fn seeds(systems: &[(&str, &[f64])]) -> RunResult {
         let mut run = RunResult::new("test", World::Sim, 1);
         for (name, seeds) in systems {
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(headline(&RunResult::new("none", World::Sim, 1)), "No system has been run.");
     }
 
-    /// Transfers that took so long on the mean.
+    /// Transfers that took this long on the mean.
     fn transfers(systems: &[(&str, f64)]) -> RunResult {
         let mut run = carried(&systems.iter().map(|(name, _)| (*name, 10.0)).collect::<Vec<_>>());
         for (name, mean) in systems {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headline_says_how_long_transfers_took_beside_connections_without_an_end() {
+    fn the_headline_shows_how_long_transfers_took_beside_connections_without_an_end() {
         let mut run = carried(&[("tcp", 13.5), ("pathchanger", 21.9)]);
         for (name, mean) in [("tcp", 0.905), ("pathchanger", 1.29)] {
             let system = run.systems.get_mut(name).unwrap();

@@ -44,7 +44,7 @@ pub struct Recorder {
     moves_over_time: Vec<u32>,
     megabits_over_time: Vec<f64>,
     late: Option<Late>,
-    /// When flows were to begin, and how much later they did.
+    /// When flows should have begun, and how much later they did.
     late_starts: Vec<(Span, Span)>,
     late_wakeups: Vec<(Span, Span)>,
     jiffies: Option<Span>,
@@ -266,7 +266,7 @@ impl Recorder {
         group.insert(last.into(), count.into());
     }
 
-    /// Takes how much later a flow began that was to begin at `due`, counted from the start of the run.
+    /// Takes how much later a flow began that should have begun at `due`, counted from the start of the run.
     pub fn late_start(&mut self, due: Span, by: Span) {
         self.late_starts.push((due, by));
     }

@@ -109,7 +109,7 @@ pub struct SystemResult {
     /// Length of the run in seconds, warm-up included.
     #[serde(default)]
     pub duration_s: f64,
-    /// What that length was to be; `None` unless the run was cut short.
+    /// What that length should have been; `None` unless the run was cut short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_s: Option<f64>,
     /// How late the lab's wires delivered a packet at worst, in milliseconds; `None` in the simulator.

@@ -100,7 +100,7 @@ const CERTAIN: Ratio = Ratio::from_ppb(1_000_000_000);
 /// A path that answers take back to the node that decides, which nothing that is decided there changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnPath {
-    /// Who decides.
+    /// The node that decides.
     pub site: String,
     /// From whom answers come.
     pub far: String,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_of_one_kind_under_several_seeds_are_one_that_says_in_how_many() {
+    fn reasons_of_one_kind_under_several_seeds_are_one_that_shows_in_how_many() {
         let with = |text: Option<&str>| SystemResult {
             validity: text.map(|text| Doubt::new(DoubtKind::LateMachine, text)).into_iter().collect(),
             goodput_mbps: 1.0,

@@ -306,7 +306,7 @@ pub enum Change {
     Loss(Ratio),
 }
 
-/// A place in a scenario file, for errors that show only when the scenario is to run.
+/// A place in a scenario file, for errors that show only when the scenario is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The `[[flow]]` of this number, from 0.

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_as_many_digits_as_say_something() {
+    fn numbers_have_as_many_digits_as_mean_something() {
         assert_eq!([0.0, 0.12345, 1.2345, 12.345].map(digits), ["0", "0.123", "1.23", "12.3"]);
         assert_eq!([Some(1.234), Some(12.3), Some(LARGEST), None].map(times), ["1.23", "12", "∞", "–"]);
     }

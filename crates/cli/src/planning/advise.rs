@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_says_what_it_leaves_out() {
+    fn a_list_shows_what_it_leaves_out() {
         assert_eq!([0, 9, 10].map(left_out), [None, None, None]);
         assert_eq!(left_out(11).unwrap(), "and 1 more link");
         assert_eq!(left_out(13).unwrap(), "and 3 more links");

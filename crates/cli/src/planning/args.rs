@@ -492,7 +492,7 @@ pub struct TrafficSend {
     /// What its sockets are
     #[command(flatten)]
     pub socket: TrafficSocket,
-    /// Who begins the connections, if not a clock
+    /// What begins the connections, if not a clock
     #[command(flatten)]
     pub users: TrafficUsers,
     /// How many connections

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_to_write_is_taken_and_needs_no_note() {
+    fn what_it_recommends_to_write_is_taken_and_needs_no_note() {
         for own in ["cubic", "reno"] {
             let system = like_the_kernels(&"mptcp:scheduler=round-robin,subflows=3".parse().unwrap(), own);
             assert_eq!(note(own, &[system.strip_prefix("--system ").unwrap()]), None, "{system}");

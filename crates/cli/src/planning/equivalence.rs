@@ -243,7 +243,7 @@ mod tests {
         ran: Vec<(World, u64, u32)>,
         /// How late the next simulation is.
         next: Lateness,
-        /// The stalls that the simulator was to have.
+        /// The stalls that the simulator should have had.
         stalls: Vec<Vec<(u32, Span, Span)>>,
     }
 

@@ -39,7 +39,7 @@ fn end(running: Running) -> Ended {
 }
 
 #[test]
-fn an_interrupted_run_cleans_up_and_says_so() {
+fn an_interrupted_run_cleans_up_and_reports_it() {
     if !root_or_skip("a lab run") {
         return;
     }
@@ -54,7 +54,7 @@ fn an_interrupted_run_cleans_up_and_says_so() {
 }
 
 #[test]
-fn a_run_whose_program_fails_cleans_up_and_says_which() {
+fn a_run_whose_program_fails_cleans_up_and_reports_which() {
     if !root_or_skip("a lab run") {
         return;
     }
@@ -72,7 +72,7 @@ command = ["sh", "-c", "echo broken >&2; exit 1"]
 }
 
 #[test]
-fn a_run_whose_controller_is_killed_cleans_up_and_says_so() {
+fn a_run_whose_controller_is_killed_cleans_up_and_reports_it() {
     if !root_or_skip("a lab run") {
         return;
     }

@@ -163,7 +163,7 @@ fn is_sender(log: &fs::DirEntry) -> bool {
 }
 
 impl Running {
-    /// The name of the lab that this process makes, if it is to make one.
+    /// The name of the lab that this process makes, if it must make one.
     pub fn lab(&self) -> &str {
         &self.lab
     }

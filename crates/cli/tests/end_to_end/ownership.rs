@@ -225,7 +225,7 @@ fn a_second_agent_is_refused_where_it_would_use_what_another_one_uses() {
 }
 
 #[test]
-fn a_killed_agent_is_removed_in_its_own_network_namespace_only_and_status_says_that_it_is_gone() {
+fn a_killed_agent_is_removed_in_its_own_network_namespace_only_and_status_shows_that_it_is_gone() {
     if !root_or_skip("a killed agent") {
         return;
     }
@@ -266,7 +266,7 @@ fn a_killed_agent_is_removed_in_its_own_network_namespace_only_and_status_says_t
 }
 
 #[test]
-fn status_says_that_the_program_is_not_attached() {
+fn status_shows_that_the_program_is_not_attached() {
     if !root_or_skip("a program that is detached") {
         return;
     }

@@ -80,7 +80,7 @@ fn what_cannot_be_written_for_another_reason_is_an_error() {
 }
 
 #[test]
-fn top_draws_on_terminals_only_and_says_what_to_do_elsewhere() {
+fn top_draws_on_terminals_only_and_prints_what_to_do_elsewhere() {
     let ended = Room::new().run(&["top"]);
     assert!(ended.error(2).contains("`sidestep top --json`"), "{ended:?}");
     for wrong in [&["top", "--interval", "1 ms"][..], &["top", "--interval", "soon"], &["top", "--reason", "none"]] {

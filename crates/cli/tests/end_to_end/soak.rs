@@ -123,7 +123,7 @@ impl Lab {
         Lab { name: lab_of(child.id()), child, out }
     }
 
-    /// Kills it so long after its start; `None` if it had ended by then.
+    /// Kills it this long after its start; `None` if it had ended by then.
     fn kill_at(&mut self, instant: Duration) -> Option<Phase> {
         let began = Instant::now();
         let mut sends_since = None;

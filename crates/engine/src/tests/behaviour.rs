@@ -47,7 +47,7 @@ impl<F: FnMut(u32, &Leaving, &mut Node<'_>) -> Fate + Send> Behaviour for Decide
     }
 }
 
-/// Holds each packet that leaves by one arc for so long.
+/// Holds each packet that leaves by one arc for this long.
 #[derive(Debug)]
 struct Holds {
     record: Shared,

@@ -109,7 +109,7 @@ fn an_empty_flow_of_late_programs_is_a_fin() {
 }
 
 #[test]
-fn the_last_segment_of_a_longer_flow_says_that_nothing_follows() {
+fn the_last_segment_of_a_longer_flow_shows_that_nothing_follows() {
     let (_, mut world, flow) = opened(100_000);
     ends(&mut world, flow);
     assert_eq!((world.acked_bytes(flow), world.sender(flow).unwrap().supplied()), (100_000, 71));

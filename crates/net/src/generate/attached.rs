@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_where_the_rule_says_and_never_at_a_router_without_a_link() {
+    fn hosts_are_where_the_rule_puts_them_and_never_at_a_router_without_a_link() {
         let at = |at| Attached { at, ..Attached::default() };
         assert_eq!(hosts(&at(At::All)), ["h-a", "h-b", "h-c", "h-d"]);
         assert_eq!(hosts(&at(At::Access)), ["h-a", "h-b", "h-d"], "c has three neighbours");

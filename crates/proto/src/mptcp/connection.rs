@@ -293,7 +293,7 @@ impl Connection {
         }
     }
 
-    /// A subflow that is to send the third packet of its handshake now, and does again after two round trips if that is not
+    /// A subflow that must send the third packet of its handshake now, and does again after two round trips if that is not
     /// acknowledged (`schedule_3rdack_retransmission`).
     pub fn poll_confirm(&mut self, now: Time, subflows: &[Sender]) -> Option<usize> {
         let index = self.subflows.iter().position(|subflow| subflow.confirm_at <= now)?;

@@ -70,7 +70,7 @@ impl ReceiveWindow {
         let (before, copied) = (self.buffer, self.copied);
         if copied > self.space {
             let needed = window::needed(copied, self.space);
-            // So much memory has room for more once it is known what a segment takes.
+            // This much memory has room for more once it is known what a segment takes.
             let needed = if self.known { needed } else { scaled(needed, window::BUFFER, Self::FIRST) };
             self.buffer = before.max(needed.min(self.limit));
             self.space = copied;

@@ -201,7 +201,7 @@ impl Reflector {
     }
 }
 
-/// Whose allowance an address shares: of IPv6, everybody has a whole /64.
+/// Whose allowance an address shares: of IPv6, each host has a whole /64.
 fn neighbourhood(source: IpAddr) -> u64 {
     let address = match source {
         IpAddr::V4(v4) => return u64::from(v4.to_bits()),

@@ -89,7 +89,7 @@ enum CaState {
     Loss,
 }
 
-/// What `tcp_xmit_recovery` is to do.
+/// What `tcp_xmit_recovery` must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
     Nothing,

@@ -169,7 +169,7 @@ fn scene(svg: &mut String, frames: &[Frame], seconds: f64) {
             r#"<line x1="{from}" y1="{high}" x2="{to}" y2="{high}" stroke="{PRESS}" stroke-dasharray="4 3"/>"#
         );
         text(svg, [to + 4.0, high + 4.0], 12, "10 MB", "");
-        // An arrow back to those who are asked.
+        // An arrow back to the nodes that are asked.
         let shows = moving("opacity", frames, seconds, true, |frame| f64::from(u8::from(frame.presses[cache])));
         let (tip, tail) = (left - 110.0, left - 20.0);
         let y = 200.0;

@@ -326,7 +326,7 @@ fn compared(quantity: String, ascending: &[(&str, &Seeds); 2]) -> Row {
     Row { verdict: crate::Verdict::NoPaperValue, why: "the paper's curves cross near here".into(), ..row }
 }
 
-/// Our controller is to get at least what the better of the others gets, but for a little.
+/// Our controller must get at least what the better of the others gets, but for a little.
 fn ours(point: &Point, at: &str, rows: &mut Vec<Row>) {
     let predictive = point.get(PREDICTIVE);
     for (name, system) in [("practical", PRACTICAL), ("static", NONE)] {

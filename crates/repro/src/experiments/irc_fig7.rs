@@ -26,7 +26,7 @@ const USERS: u32 = 60;
 const THINK: &str = "8 s";
 const MEAN_SIZE: &str = "135 kB";
 const WARMUP: u32 = 20;
-/// Who controls: a name, the system of the run, and that of the flows where it differs: of all, or of half of the users.
+/// What controls: a name, the system of the run, and that of the flows where it differs: of all, or of half of the users.
 const WHO: [(&str, &str, Option<Hosts>); 10] = [
     ("nobody", NONE, None),
     ("edge, the paper's", PRACTICAL, None),
@@ -196,8 +196,8 @@ const BEGINS: f64 = 40.0;
 const LASTS: f64 = 30.0;
 const FLOWS: u32 = 8;
 
-/// By who controls: after the outage has begun, until all flows together get four fifths of the backup's rate; after its end, until the
-/// primary carries half of what it did before.
+/// By what controls: after the outage has begun, until all flows together get four fifths of the backup's rate; after its end,
+/// until the primary carries half of what it did before.
 fn react(context: &mut Context<'_>) -> Result<Vec<(&'static str, [Seeds; 2])>, ReproError> {
     let seeds = size(context.mode).1;
     let mut all = Vec::new();

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn few_networks_decide_nothing_however_well_they_fit_and_the_row_says_so() {
+    fn few_networks_decide_nothing_however_well_they_fit_and_the_row_shows_that() {
         let rows = |count: usize| {
             let gains = Median::of(&vec![70.0; count]);
             let lower = difference_of_medians(&vec![[75.0, 70.0]; count]);

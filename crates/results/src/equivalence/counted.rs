@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_that_it_judges_nothing_and_hostile_names_are_no_markup() {
+    fn the_table_states_that_it_judges_nothing_and_hostile_names_are_no_markup() {
         let mut worlds = worlds();
         worlds[0].seeds[0][0].moves.insert("a|<b>\u{1b}".into(), 1);
         let [one, other] = &worlds;

@@ -94,7 +94,7 @@ fn an_unknown_host_is_pointed_at_within_its_list() {
 }
 
 #[test]
-fn an_unknown_placeholder_says_how_to_write_braces() {
+fn an_unknown_placeholder_is_an_error_that_shows_how_to_write_braces() {
     assert_snapshot!(complaint("", "[[flow]]\nkind = \"exec\"\nnode = \"s1\"\ncommand = [\"ping\", \"{s2}\"]"), @r#"
     bad.toml:8:20: there is no node `s2`; `{NAME}` is replaced by the address of node NAME, write `{{NAME}}` for the text itself
       |

@@ -106,7 +106,7 @@ impl fmt::Display for Machine {
 }
 
 impl Machine {
-    /// Why the numbers of these parts of a world are not to be trusted.
+    /// Why the numbers of these parts of a world must not be trusted.
     pub fn doubts<'a>(&self, world: World, parts: impl Iterator<Item = (&'a str, &'a RunResult)>) -> Vec<String> {
         if world == World::Sim {
             return Vec::new();

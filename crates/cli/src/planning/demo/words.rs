@@ -113,7 +113,7 @@ fn find<'a>(verdicts: &'a [Verdict], case: Case, other: &str) -> Option<&'a Verd
     verdicts.iter().find(|one| one.case == case && one.other == other)
 }
 
-/// The sentence that says when one needs which, by what was measured here.
+/// The sentence that explains when one needs which, by what was measured here.
 pub fn lesson(verdicts: &[Verdict]) -> String {
     let mut parts = Vec::new();
     if let Some(dice) = find(verdicts, Case::UnlikePaths, "random") {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_noise_may_explain_is_no_difference_and_what_is_worse_is_said_to_be() {
+    fn what_noise_may_explain_is_no_difference_and_what_is_worse_is_reported_as_such() {
         let (says, lesson, _) = told([20.0, 93.6, 93.4], &|system, start| noisy(system, start, 0.5));
         assert_eq!(says[2..], [Says::NoDifference; 4]);
         assert!(

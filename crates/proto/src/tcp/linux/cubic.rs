@@ -110,7 +110,7 @@ impl Cubic {
     /// The threshold after a loss or a mark (`cubictcp_recalc_ssthresh`).
     pub(super) fn shrink(&mut self, cwnd: u32) -> u32 {
         self.epoch_start = 0;
-        // RFC 9438 §4.7, fast convergence: who loses below the last maximum has less to hope for, and leaves room to a
+        // RFC 9438 §4.7, fast convergence: a flow that loses below the last maximum has less to hope for, and leaves room to a
         // new flow.
         let converged = (u64::from(cwnd) * u64::from(BETA_SCALE + BETA) / u64::from(2 * BETA_SCALE)) as u32;
         self.last_max_cwnd = if cwnd < self.last_max_cwnd { converged } else { cwnd };

@@ -58,7 +58,7 @@ pub(super) struct Acks {
 enum Handshake {
     Listen,
     /// SYN-ACKs echo the time of the first SYN, which was answered at `first`. One that came again was answered last then
-    /// (zero: none was), and the SYN-ACK went again so often because no answer came.
+    /// (zero: none was), and how often the SYN-ACK went again because no answer came.
     SynReceived {
         echo: Time,
         first: Time,
@@ -224,7 +224,7 @@ impl Acks {
         }
     }
 
-    /// A segment was received in order; returns how many ACKs are to go at once at least.
+    /// A segment was received in order; returns how many ACKs must go at once at least.
     #[inline]
     fn note_data(&mut self, config: &Config, now: Time, packet: &Packet) -> u8 {
         let nanos = now.as_nanos();

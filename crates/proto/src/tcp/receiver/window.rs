@@ -111,7 +111,7 @@ impl Window {
     }
 }
 
-/// What a buffer is to hold when `copied` segments were read in a round trip, and `space` at most in those before
+/// What a buffer must hold when `copied` segments were read in a round trip, and `space` at most in those before
 /// (`tcp_rcvbuf_grow`): the measurement is a round trip late, and in slow start the sender doubles its rate.
 pub(crate) fn needed(copied: u32, space: u32) -> u32 {
     let window = 2 * u64::from(copied);

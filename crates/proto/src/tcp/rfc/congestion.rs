@@ -70,7 +70,7 @@ const HYSTART_SAMPLES: u8 = 8;
 /// path would overshoot.
 const HYSTART_MIN_RISE: f32 = 0.004;
 const HYSTART_MAX_RISE: f32 = 0.016;
-/// CSS_ROUNDS: so long the window still grows, as a rise that jitter caused is over by then.
+/// CSS_ROUNDS: for this number of rounds the window still grows, as a rise that jitter caused is over by then.
 const HYSTART_CSS_ROUNDS: u8 = 5;
 /// CSS_GROWTH_DIVISOR: a quarter of slow start's growth, which overshoots little if the rise was no jitter.
 const HYSTART_CSS_DIVISOR: f64 = 4.0;
@@ -239,7 +239,7 @@ impl Cubic {
         *cwnd += (target - *cwnd) * acked / *cwnd;
     }
 
-    /// CUBIC's decrease (RFC 9438, section 4.6), with fast convergence (section 4.7): who loses below the last maximum
+    /// CUBIC's decrease (RFC 9438, section 4.6), with fast convergence (section 4.7): a flow that loses below the last maximum
     /// leaves room to a new flow.
     fn shrink(&mut self, window: f64) {
         self.w_max = if window < self.w_max { window * (1.0 + CUBIC_BETA) / 2.0 } else { window };

@@ -511,6 +511,6 @@ fn dsack_mult() {
     for seq in [0, 3, 5, 6] {
         arrive(seq);
     }
-    // An older one lies so far below the ACK.
+    // An older one lies this far below the ACK.
     assert_eq!(arrive(0), (8, vec![(8, 0)]));
 }
