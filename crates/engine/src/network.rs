@@ -63,7 +63,7 @@ pub struct Network {
     hashes: Vec<[u32; 2]>,
     /// Random delay of what a host sends, in nanoseconds, at most.
     pub(super) jitter: u64,
-    /// What serves the links; `None`: they need no server.
+    /// What serves the links; `None`: nothing has to.
     pub(super) wires: Option<Box<Wires>>,
     /// Whether arrivals are those of the links, one by one, and none is copied: one question for three.
     pub(super) plain: bool,
