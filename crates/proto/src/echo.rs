@@ -1,6 +1,6 @@
 //! Echo probes: ICMP (RFC 792), ICMPv6 (RFC 4443), and UDP towards an echo port (RFC 862). Formats only, no I/O.
 //!
-//! A probe carries a [`Payload`]: a number that only the prober knows, so that no node that does not see the probes can answer for
+//! A probe carries a [`Payload`]: a number that only the prober knows, so that no node that cannot see the probes can answer for
 //! the far end, and the probe's own number. Over UDP the payload is all; in ICMP a header is before it. `write` and `parse`
 //! functions give and take bytes; [`quoted_request`] and [`Unreachable::of`] read ICMP errors that quote a probe.
 //!

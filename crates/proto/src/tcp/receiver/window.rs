@@ -68,7 +68,7 @@ impl Window {
         true
     }
 
-    /// The application has read `segments` segments. `round_trip` is in nanoseconds; zero: it is not known. `beyond`: how far those
+    /// The application has read `segments` segments. `round_trip` is in nanoseconds; zero: not known. `beyond`: how far those
     /// reach that wait for an earlier one.
     #[inline]
     pub(super) fn read(&mut self, now: Time, segments: u32, round_trip: u64, beyond: impl FnOnce() -> u32) {
