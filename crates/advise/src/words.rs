@@ -103,7 +103,7 @@ impl Flow {
         };
         let all = if self.ended == Ended::All { "all " } else { "" };
         let mean = match gain.half_from {
-            // A mean that a few draws make says little of the others.
+            // A mean that a few draws make shows little about the others.
             Some(few) if gain.mean.mean > 2.0 * gain.median + 5.0 => {
                 let some = if few == 1 { "one of them".to_owned() } else { format!("{few} of them") };
                 format!("; half of the mean, {:.0} %, comes from {some}", gain.mean.mean)

@@ -38,7 +38,7 @@ pub enum ClientError {
     Controller {
         /// The controller's endpoint.
         endpoint: String,
-        /// What it said, or why it could not be reached.
+        /// Its answer, or why it could not be reached.
         reason: String,
     },
 }
@@ -161,7 +161,7 @@ impl<T> Default for Latest<T> {
     }
 }
 
-/// Updates of one connection; an error says in words why it broke.
+/// Updates of one connection; an error describes in words why it broke.
 type Updates<T> = Pin<Box<dyn Stream<Item = Result<T, String>> + Send>>;
 
 async fn client(target: &Endpoint) -> Result<PathControlClient<Channel>, String> {
@@ -208,7 +208,7 @@ where
         if let Some(reason) = reason {
             return Err(ClientError::Controller { endpoint: endpoint.into(), reason });
         }
-        // The caller's first `changed` is to yield the first update too.
+        // The caller's first `changed` must yield the first update too.
         watcher.latest.mark_changed();
     }
     Ok(watcher)
@@ -233,9 +233,9 @@ where
     }
 }
 
-/// Delivers updates until the connection breaks; says why it did. The first one resets the pause between attempts.
+/// Delivers updates until the connection breaks; returns why it did. The first one resets the pause between attempts.
 ///
-/// A controller that has just started sends it when it has computed its paths. That may take longer than anybody should
+/// A controller that has just started sends it when it has computed its paths. That may take longer than a caller should
 /// wait, so it counts as away meanwhile.
 async fn drain<T>(mut updates: Updates<T>, sender: &watch::Sender<Latest<T>>, pause: &mut Duration) -> String {
     let mut next = match timeout(ANSWER_TIMEOUT, updates.next()).await {

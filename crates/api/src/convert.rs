@@ -21,7 +21,7 @@ const MAX_NAME: usize = 128;
 /// The mtu of a route: IPv6's minimum and maximum.
 const MTU: std::ops::RangeInclusive<u32> = 1280..=65_535;
 
-/// A message that says something it must not.
+/// A message that contains something it must not.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WireError {
     /// An address of the wrong length.

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_where_nobody_listens_says_why() {
+    fn an_endpoint_where_no_process_listens_is_an_error_that_shows_why() {
         let error = in_test(connect("unix:/nonexistent/x.sock")).unwrap_err().to_string();
         assert!(error.contains("No such file"), "{error}");
     }

@@ -1,6 +1,6 @@
 //! The gRPC interface between the controller and its agents.
 //!
-//! Messages are checked once, when the generated types of [`proto`] become the typed ones here. Nobody behind that sees a
+//! Messages are checked once, when the generated types of [`proto`] become the typed ones here. No code behind that sees a
 //! malformed address or an oversized list.
 //!
 //! - The client half is for daemons: [`watch_paths`] and [`watch_bindings`] follow the controller, and a [`Reporter`] sends

@@ -25,7 +25,7 @@ pub use self::{
 #[derive(Debug, Parser)]
 #[command(name = "sidestep", version, propagate_version = true)]
 pub struct Cli {
-    /// Say more: -v what is done, -vv every detail (or set SIDESTEP_LOG)
+    /// Print more: -v what is done, -vv every detail (or set SIDESTEP_LOG)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// How logs are written to standard error
@@ -51,7 +51,7 @@ pub enum Command {
     Top(TopArgs),
     /// Install on this router what the controller's Path IDs stand for, and report how busy its links are
     Router(RouterArgs),
-    /// On a site's edge router: balance its flows over several paths, or have them take the egress that works
+    /// On a site's edge router: balance its flows over several paths, or send them over the egress that works
     #[command(subcommand)]
     Edge(EdgeCommand),
     /// Give this host's MPTCP connections further subflows
@@ -64,7 +64,7 @@ pub enum Command {
         /// its egresses, and send some packets to its targets
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// The control group that the agent is to use: its programs are attached there for a moment [default: the root]
+        /// The control group that the agent will use: its programs are attached there for a moment [default: the root]
         #[arg(long, value_name = "DIR")]
         cgroup: Option<PathBuf>,
         /// Print what was found as JSON

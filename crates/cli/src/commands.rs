@@ -45,7 +45,7 @@ fn write_new(path: &Path, text: &str, force: bool) -> Outcome {
         _ => failed(error),
     })?;
     file.write_all(text.as_bytes()).map_err(|error| {
-        // Half a file would stand in the way of the next attempt.
+        // Half a file would make the next attempt fail.
         let _ = fs::remove_file(path);
         failed(error)
     })

@@ -93,7 +93,7 @@ impl From<AgentError> for Failure {
     fn from(error: AgentError) -> Self {
         let kind = match &error {
             AgentError::Linux(error) if error.is_environment() => Kind::Environment,
-            // Whoever starts the daemon again may find the interface, the address or the controller there.
+            // When the daemon is started again it may find the interface, the address or the controller there.
             _ if error.can_pass() => Kind::Run,
             _ => Kind::Usage,
         };

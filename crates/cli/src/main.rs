@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 /// Logs go to standard error; what a command is asked for goes to standard output.
 fn start_logging(verbose: u8, format: LogFormat) {
     let default = match verbose {
-        // Whoever runs a route controller wants to see each move, and how its egresses are.
+        // A person who runs a route controller wants to see each move, and how its egresses are.
         0 => "warn,sidestep_route_control=info",
         1 => "info",
         _ => "debug",
@@ -52,7 +52,7 @@ fn start_logging(verbose: u8, format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("SIDESTEP_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Where nobody reads them there is nobody to complain to either.
+    // Where no process reads them, no process would read a complaint either.
     let logs = logs.with_target(false).log_internal_errors(false);
     match format {
         LogFormat::Text => logs.init(),

@@ -1,7 +1,7 @@
 //! Standard output and standard error of a command whose reader may go before it ends, as in `sidestep topo list | head`.
 //!
 //! The standard library's `println!` panics then. The macros here have its name and hide it in this whole crate: what
-//! nobody reads is dropped, and the command ends as it would have.
+//! no process reads is dropped, and the command ends as it would have.
 
 use std::{
     fmt,
@@ -35,12 +35,12 @@ pub fn write(text: fmt::Arguments<'_>) {
     note(io::stdout().write_fmt(text));
 }
 
-/// Writes a line to standard error, if anybody reads it.
+/// Writes a line to standard error, if a process reads it.
 pub fn complain(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Whether nobody will read what is still to be written.
+/// Whether no process will read what is still to be written.
 pub fn is_closed() -> bool {
     note(io::stdout().flush());
     ERROR.get().is_some()

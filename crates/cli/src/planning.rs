@@ -79,7 +79,7 @@ fn save(path: &Path, text: &str) -> Result<(), Failure> {
 fn scenario_text(path: &Path, set: &[Override]) -> Result<String, Failure> {
     let text = read(path)?;
     match overrides::apply(&text, set) {
-        // The scenario's reader says what is wrong with it, and where.
+        // The scenario's reader reports what is wrong with it, and where.
         Err(OverrideError::File(_)) => Ok(text),
         set => set.map_err(|error| Failure::usage(format!("--set: {error}"))),
     }

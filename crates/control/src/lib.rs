@@ -1,7 +1,7 @@
 //! The rules of the control plane, for the controller, the lab and the simulator alike.
 //!
 //! - [`Planner`] computes the path sets between hosts. `paths` and `set_of` ask for a set, `compute_all` computes all
-//!   of them, and `set_down` says which links are down and returns the sets that changed.
+//!   of them, and `set_down` sets which links are down and returns the sets that changed.
 //! - [`RouterPath`] and [`HostPath`] are the computed properties of a path, between access routers and between hosts.
 //! - [`Locators`] makes the SIDs of a path.
 //! - [`path_usage`] and [`initial_weight`] compute how full a path is, and the weight that a host gives it at first.

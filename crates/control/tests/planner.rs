@@ -117,7 +117,7 @@ fn a_host_with_two_access_routers_has_no_paths_to_itself() {
 
 #[test]
 fn a_path_is_plain_while_it_is_the_only_shortest_one() {
-    // Two paths from A to B over M, and over N and O; the second is the dearer one by so much.
+    // Two paths from A to B over M, and over N and O; the second is the dearer one by this much.
     let network = |more: u32| {
         network(&[
             ("c", "A", 1, 1),
@@ -243,7 +243,7 @@ fn is_only_shortest(topology: &Topology, down: &BTreeSet<LinkId>, path: &HostPat
 
 proptest! {
     #[test]
-    fn sets_asked_for_little_by_little_are_those_computed_at_once_and_those_computed_anew(
+    fn sets_asked_for_little_by_little_are_those_computed_at_once_and_those_computed_again(
         topology in arb_network(),
         steps in prop::collection::vec(prop::collection::btree_set(0..12u32, 0..4), 1..4),
     ) {
@@ -255,9 +255,9 @@ proptest! {
             lazy.set_down(&down);
             let paths = all(&mut at_once);
             prop_assert_eq!(&paths, &all(&mut lazy));
-            let mut anew = planner(&topology);
-            anew.set_down(&down);
-            prop_assert_eq!(&paths, &all(&mut anew));
+            let mut again = planner(&topology);
+            again.set_down(&down);
+            prop_assert_eq!(&paths, &all(&mut again));
             for path in &paths {
                 let arcs: Vec<_> = path.arcs().map(|(arc, _)| arc).collect();
                 prop_assert!(arcs.windows(2).all(|pair| topology.head(pair[0]) == topology.tail(pair[1])));

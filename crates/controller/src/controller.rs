@@ -147,7 +147,7 @@ impl Controller {
         plan::check(topology, settings)
     }
 
-    /// Takes a changed network; paths that stay keep their ids, rates are measured anew.
+    /// Takes a changed network; paths that stay keep their ids, rates are measured again.
     pub fn replace(&self, topology: Topology) -> Result<(), PlanError> {
         let new = Planner::new(Arc::new(topology), self.settings)?;
         let mut planner = self.planner();
@@ -159,7 +159,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes exactly these links as down, computes the affected paths anew, and publishes the change. Returns whether
+    /// Takes exactly these links as down, computes the affected paths again, and publishes the change. Returns whether
     /// any path changed.
     ///
     /// All other links are up. Rates stay as measured. Links that the network does not have are ignored.
@@ -237,7 +237,7 @@ impl Controller {
     ///
     /// It may take long.
     pub(crate) fn follow_reports(&self) {
-        // The planner first: whoever comes after us sees all that was reported before.
+        // The planner first: a caller that comes after us sees all that was reported before.
         if let Some(planner) = self.planner().as_mut() {
             self.follow_failures(planner, &self.links_down());
         }

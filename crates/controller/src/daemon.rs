@@ -44,7 +44,7 @@ impl Fault for ServeError {
 
 /// Serves agents on `listener` until `shutdown`; the watchers' streams then end and the socket is gone.
 ///
-/// The service manager hears at once that the controller is ready: it listens. Watchers wait until the paths are computed, if
+/// The service manager receives at once that the controller is ready: it listens. Watchers wait until the paths are computed, if
 /// they are not yet; `computed` is called then. A topology that comes through `topologies` replaces the network. Needs a
 /// Tokio runtime.
 pub async fn serve(
@@ -80,7 +80,7 @@ struct Serving {
     server: Option<JoinHandle<Result<(), tonic::transport::Error>>>,
     open: watch::Sender<()>,
     computed: Option<Box<dyn FnOnce() + Send>>,
-    /// What is to be computed when the present computation has ended.
+    /// What must be computed when the present computation has ended.
     wanted: Option<Wanted>,
     computing: Option<JoinHandle<Result<(), PlanError>>>,
     /// Why there is no use in going on.
@@ -149,7 +149,7 @@ impl Daemon for Serving {
         Handled { result: Ok(()), reconciles: true }
     }
 
-    /// Has what is wanted computed. That may take long, and agents must not wait.
+    /// Starts the computation of what is wanted. That may take long, and agents must not wait.
     async fn reconcile(&mut self) -> Result<(), ServeError> {
         if self.computing.is_none()
             && let Some(wanted) = self.wanted.take()

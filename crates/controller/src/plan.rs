@@ -69,7 +69,7 @@ pub(crate) struct Sizes {
     pub(crate) pairs: usize,
     /// Their paths.
     pub(crate) paths: usize,
-    /// Path IDs that routers are to install.
+    /// Path IDs that routers must install.
     pub(crate) bindings: usize,
 }
 

@@ -13,7 +13,7 @@ use crate::controller::{Controller, RequestError, Snapshot};
 /// What answers the calls of agents.
 pub(crate) struct Service {
     controller: Arc<Controller>,
-    /// Its sender is dropped when the service is to end.
+    /// Its sender is dropped when the service must end.
     closing: watch::Receiver<()>,
 }
 
@@ -66,7 +66,7 @@ impl Service {
 
     /// A stream of the `view` of each complete state, without repetitions of the same `content`.
     ///
-    /// `may_differ` says of two states whether their views may; those that cannot are not made.
+    /// `may_differ` returns for two states whether their views may; those that cannot are not made.
     ///
     /// A watch channel holds only the last state, so a slow watcher skips states and delays no other.
     fn updates<T, C>(

@@ -26,7 +26,7 @@ impl Meter {
         Meter { arcs: std::iter::repeat_with(|| None).take(arcs).collect() }
     }
 
-    /// Takes a reading. If the counter or the clock went back, it starts anew.
+    /// Takes a reading. If the counter or the clock went back, it starts again.
     pub(crate) fn record(&mut self, arc: ArcId, at: Duration, tx_bytes: u64) {
         let Some(entry) = self.arcs.get_mut(arc.index()) else { return };
         let rate = match entry {

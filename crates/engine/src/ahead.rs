@@ -15,7 +15,7 @@ static ARCS_IN_CACHE: LazyLock<usize> = LazyLock::new(|| {
     let kib = size.and_then(|size| size.trim().strip_suffix('K')?.parse().ok()).unwrap_or(COMMON_CACHE_KIB);
     kib * 1024 / ARC_BYTES
 });
-/// The second-level cache of a common processor of servers, where Linux does not say how large it is.
+/// The second-level cache of a common processor of servers, where Linux does not report how large it is.
 const COMMON_CACHE_KIB: usize = 1024;
 /// What an arc in use takes of it, about: the record, its rings, the packets on it and the state of their connections.
 /// Found by measurement: with 2 MiB, a fat tree of 2592 arcs is faster without looking ahead, and one of 6144 slower.
@@ -34,7 +34,7 @@ pub(super) struct Ahead {
     window: u64,
     /// The shortest delay of any link: the most that `window` may be.
     shortest_delay: u64,
-    /// What was read, or the compiler would not have it read.
+    /// What was read; without it the compiler would remove the read.
     read: u64,
 }
 
@@ -52,7 +52,7 @@ impl Network {
         self.look_ahead_from(*ARCS_IN_CACHE);
     }
 
-    /// Looks ahead from now on whenever packets are on at least so many arcs, if all arcs have a delay.
+    /// Looks ahead from now on whenever packets are on at least `arcs` arcs, if all arcs have a delay.
     pub(super) fn look_ahead_from(&mut self, arcs: usize) {
         self.put_back();
         self.ahead = None;

@@ -2,7 +2,7 @@
 //!
 //! A node with a [`Behaviour`] is handed every packet that is about to leave it, whether the packet has arrived there or
 //! is the node's own host's. It decides the packet's [`Fate`], and may hold packets and release them later, change what they
-//! say, and send packets of its own. Nodes without a behaviour cost nothing: whether a node has one is a bit of the hop.
+//! contain, and send packets of its own. Nodes without a behaviour cost nothing: whether a node has one is a bit of the hop.
 
 use std::fmt::Debug;
 
@@ -200,7 +200,7 @@ impl Node<'_> {
         self.network.arcs_before(leaving.at)
     }
 
-    /// Changes what a packet says. Its length and its flow stay what they are.
+    /// Changes what a packet contains. Its length and its flow stay what they are.
     pub fn edit(&mut self, packet: PacketId, change: impl FnOnce(&mut Packet)) {
         let Some(packet) = self.network.packets.get_mut(packet.0 as usize) else { return };
         let before = *packet;
@@ -251,12 +251,12 @@ impl Node<'_> {
         self.network.send_from_node(self.now, packet, route);
     }
 
-    /// Tells the results that the node has moved traffic to another route, for this reason.
+    /// Records for the results that the node has moved traffic to another route, for this reason.
     pub fn note_move(&mut self, reason: &'static str) {
         self.network.note_move(self.now, reason);
     }
 
-    /// A probe or notification for [`send`](Self::send), of so many bytes: about this flow, or about none ([`NO_FLOW`](super::NO_FLOW)).
+    /// A probe or notification for [`send`](Self::send), of `len` bytes: about this flow, or none ([`NO_FLOW`](super::NO_FLOW)).
     pub fn control(flow: u32, len: u16) -> Packet {
         Packet { flow, len, kind: Kind::Control, ..Packet::default() }
     }

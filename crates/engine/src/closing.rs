@@ -54,7 +54,7 @@ impl<S: Steering> World<S> {
     }
 
     /// The client is connected and has written what it sends, which was sent as far as it may: nothing follows. The last
-    /// segment says so if it waits, else one without data.
+    /// segment carries that if it waits, else one without data.
     pub(super) fn shut_down(&mut self, flow: u32) {
         let of = &self.flows[flow as usize];
         let sender = &mut self.senders[of.slot as usize];
@@ -136,7 +136,7 @@ impl<S: Steering> World<S> {
             // Linux calls its program before it takes in the sample.
             let end = End { srtt, ..End::of(Half::Receiver, sender) };
             self.steering.happened(self.now, FlowId(packet.flow), end, Event::Signals(signals));
-            // A client that is to be woken has not finished before.
+            // A client that will be woken has not finished before.
             if !self.programs.is_due(packet.flow, Half::Sender) {
                 self.finished.push_back(FlowId(packet.flow));
             }

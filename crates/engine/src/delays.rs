@@ -18,7 +18,7 @@ impl Times {
         Times(counted.collect())
     }
 
-    /// The one that a random number says; nothing of none.
+    /// The one that a random number selects; nothing of none.
     pub(super) fn one(&self, random: u64) -> u64 {
         let count = self.0.last().map_or(0, |(_, count)| *count);
         let drawn = ((u128::from(random) * u128::from(count)) >> 64) as u64;

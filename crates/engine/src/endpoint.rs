@@ -14,7 +14,7 @@ pub trait Endpoint: Debug + Send {
     /// The flow begins.
     fn open(&mut self, now: Time, out: &mut Outbox);
 
-    /// A packet has arrived at the end that it was for; its kind says which.
+    /// A packet has arrived at the end that it was for; its kind shows which.
     fn handle_packet(&mut self, now: Time, packet: &Packet, out: &mut Outbox) -> Progress;
 
     /// The time of [`poll_timeout`](Self::poll_timeout) has come for a half.
@@ -58,7 +58,7 @@ pub enum Half {
 pub struct Progress {
     /// Whether new data was acknowledged.
     pub acked: bool,
-    /// What happened besides.
+    /// What else happened.
     pub signals: Signals,
 }
 

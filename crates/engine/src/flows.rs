@@ -91,7 +91,7 @@ pub(super) enum FlowKind {
     Subflow,
     /// That of an [`Endpoint`].
     Other,
-    /// Packets that nobody answers.
+    /// Packets without an answer.
     Datagrams,
     /// The first and the second flow of a connection that asks and is answered.
     Asking,
@@ -197,7 +197,7 @@ impl<S: Steering> World<S> {
         self.push_flow(Flow::new(spec, FlowKind::Other, slot))
     }
 
-    /// Makes a flow of datagrams, which [`send_datagram`](Self::send_datagram) sends and nobody answers.
+    /// Makes a flow of datagrams, which [`send_datagram`](Self::send_datagram) sends and no node answers.
     pub fn add_datagrams(&mut self, route: RouteId) -> FlowId {
         let spec = FlowSpec { forward: route, reverse: route, bytes: None, mss: 1, tcp: TcpId::default() };
         self.push_flow(Flow::new(spec, FlowKind::Datagrams, NONE))
@@ -210,7 +210,7 @@ impl<S: Steering> World<S> {
         FlowId(self.flows.len() as u32 - 1)
     }
 
-    /// Lets routers know the hashes of a flow's data and of its ACKs, by which they route packets anew that they held.
+    /// Lets routers know the hashes of a flow's data and of its ACKs, by which they route packets again that they held.
     ///
     /// Without them, or where they are zero, such packets take the first of equal-cost paths.
     pub fn set_hashes(&mut self, flow: FlowId, (data, acks): (u32, u32)) {
@@ -233,7 +233,7 @@ impl<S: Steering> World<S> {
         }
     }
 
-    /// Sends a packet of so many bytes on the route of a flow of datagrams.
+    /// Sends a packet of `len` bytes on the route of a flow of datagrams.
     pub fn send_datagram(&mut self, flow: FlowId, len: u16) {
         let route = self.flows[flow.0 as usize].forward;
         let packet = Packet { flow: flow.0, kind: Kind::Cbr, len, ..Packet::default() };
@@ -397,7 +397,7 @@ impl Segments {
     }
 }
 
-/// Takes the place, of so many flows, that has been free for the longest time. A flow that is over may still have packets in the
+/// Takes the place for `flows` flows that has been free for the longest time. A flow that is over may still have packets in the
 /// network: its place is taken only when they are gone.
 pub(super) fn reusable(free: &mut VecDeque<u32>, network: &Network, flows: u32) -> Option<u32> {
     let is_gone = |first: u32| (first..first + flows).all(|flow| network.in_network(flow) == 0);
@@ -406,7 +406,7 @@ pub(super) fn reusable(free: &mut VecDeque<u32>, network: &Network, flows: u32) 
     Some(index)
 }
 
-/// How many segments so many application bytes take (`None`: without end), and the payload of the last.
+/// How many segments `bytes` application bytes take (`None`: without end), and the payload of the last.
 pub fn segments(bytes: Option<u64>, mss: u16) -> (u32, u16) {
     let Some(bytes) = bytes else { return (NONE, mss) };
     let mss = u64::from(mss);

@@ -102,7 +102,7 @@ impl MinHeap {
         self.groups[group].0[place] = key;
     }
 
-    /// Keeps the keys that `keep` says.
+    /// Keeps the keys for which `keep` returns `true`.
     pub(super) fn retain(&mut self, keep: impl FnMut(&u64) -> bool) {
         let keys = std::iter::once(self.top).chain(self.groups.iter().flat_map(|group| group.0));
         *self = keys.filter(|key| *key < u64::MAX).filter(keep).collect();

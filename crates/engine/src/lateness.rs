@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use sidestep_net::{SettingError, Span, settings::ensure};
 
-/// Most different times of one kind: more say no more finely how late something is.
+/// Most different times of one kind: more do not describe more finely how late something is.
 const MAX_TIMES: usize = 1_000;
 /// Most instants of one kind.
 const MAX_INSTANTS: usize = 1_000_000;

@@ -34,7 +34,7 @@ pub(super) struct Multipath {
 }
 
 impl Multipath {
-    /// Completes an ACK of a subflow, which says by itself what that would offer.
+    /// Completes an ACK of a subflow, which contains what the subflow alone would offer.
     #[inline]
     pub(super) fn complete(&mut self, flow: u32, ack: Packet) -> Packet {
         let window = match &mut self.window {
@@ -48,7 +48,7 @@ impl Multipath {
         Packet { flow, window, sack: [ack.sack[0], (0, 0), (0, 0)], ..ack }
     }
 
-    /// So many segments of a subflow are newly in order there, of which the packet is the first; returns how many of the connection
+    /// `run` segments of a subflow are newly in order there, of which the packet is the first; returns how many of the connection
     /// are.
     fn read(&mut self, packet: &Packet, run: u32) -> u32 {
         let subflow = (packet.flow - self.first) as usize;
@@ -188,7 +188,7 @@ impl<S: Steering> World<S> {
         multipath.connection.ready_at((flow.0 - multipath.first) as usize)
     }
 
-    /// Opens the subflows that are to be opened now, and sees when the connection wants to be woken.
+    /// Opens the subflows that are due now, and sees when the connection wants to be woken.
     pub(super) fn open_subflows(&mut self, connection: usize) {
         loop {
             let multipath = &mut self.connections[connection];
@@ -240,7 +240,7 @@ impl<S: Steering> World<S> {
         }
     }
 
-    /// Gives data to the subflows that have room, and has them send it.
+    /// Gives data to the subflows that have room, and makes them send it.
     pub(super) fn schedule(&mut self, connection: usize, flow: u32) {
         loop {
             let Multipath { config, connection, first, first_slot, count, .. } = &mut self.connections[connection];

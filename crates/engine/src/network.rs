@@ -63,9 +63,9 @@ pub struct Network {
     hashes: Vec<[u32; 2]>,
     /// Random delay of what a host sends, in nanoseconds, at most.
     pub(super) jitter: u64,
-    /// Who serves the links; `None`: they need nobody.
+    /// What serves the links; `None`: nothing has to.
     pub(super) wires: Option<Box<Wires>>,
-    /// Whether arrivals are those of the links, one by one, and nobody copies them: one question for three.
+    /// Whether arrivals are those of the links, one by one, and none is copied: one question for three.
     pub(super) plain: bool,
     traversals: u64,
     injected: u64,
@@ -161,7 +161,7 @@ impl Network {
         RouteId(first as u32)
     }
 
-    /// Has hosts' random delays be others than those of the repetition 0.
+    /// Makes hosts' random delays differ from those of the repetition 0.
     pub fn vary(&mut self, repetition: u32) {
         // Each repetition begins elsewhere in the same sequence, far from the others.
         let begin = repetition.wrapping_mul(0x9e37_79b9);
@@ -234,7 +234,7 @@ impl Network {
         packet
     }
 
-    /// As [`next`](Self::next), where no node is to be woken until `limit`; the packet lies in its place still, and its
+    /// As [`next`](Self::next), where no node has to be woken until `limit`; the packet lies in its place still, and its
     /// mark in its word.
     #[inline(always)]
     fn carry(&mut self, limit: u64) -> Option<(u64, u32, u32)> {

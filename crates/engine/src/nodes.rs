@@ -26,13 +26,13 @@ pub(super) struct Nodes {
     /// By arc: the node that it leaves, and how it is.
     tails: Vec<NodeId>,
     channels: Vec<Channel>,
-    /// By packet: the hop that a held packet was to take next; [`NOT_HELD`] for others.
+    /// By packet: the hop that a held packet would take next; [`NOT_HELD`] for others.
     held_at: Vec<u32>,
     /// By packet: the node that holds it.
     holder: Vec<NodeId>,
     held: u64,
     discarded: BTreeMap<&'static str, u64>,
-    /// Moves of nodes that nobody has taken yet.
+    /// Moves of nodes that no caller has taken yet.
     moves: Vec<(Time, &'static str)>,
     /// When nodes want to be woken; an entry that is not the node's in `wakes` is out of date.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
@@ -102,13 +102,13 @@ impl Nodes {
         self.held += 1;
     }
 
-    /// The hop that a packet was to take which this node holds.
+    /// The hop that a packet which this node holds would take.
     fn held_at(&self, node: NodeId, packet: u32) -> Option<u32> {
         let at = self.held_at.get(packet as usize).copied().filter(|at| *at != NOT_HELD);
         at.filter(|_| self.holder[packet as usize] == node)
     }
 
-    /// The packet is not held any more; returns the hop that it was to take.
+    /// The packet is not held any more; returns the hop that it would take.
     fn release(&mut self, node: NodeId, packet: u32) -> Option<u32> {
         let at = self.held_at(node, packet)?;
         self.held_at[packet as usize] = NOT_HELD;

@@ -1,6 +1,6 @@
 //! Programs at the ends of flows of TCP, which go on when the kernel has something for them: at once, or as late as the lab's do.
 //!
-//! A client is told that it is connected, and of the other end's end; a server, that a request or a transfer has arrived.
+//! A client is notified when it is connected, and when the other end ends; a server, when a request or a transfer has arrived.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use super::{
     world::{World, end_of},
 };
 
-/// How late programs are woken, and which are to be.
+/// How late programs are woken, and which will be.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
-    /// When others were to be, in order, and how late these were. Empty: all are woken in time.
+    /// When others should have been, in order, and how late these were. Empty: all are woken in time.
     lateness: Box<[(Time, Span)]>,
     /// By [end](end_of).
     due: BTreeMap<u32, Time>,
@@ -28,7 +28,7 @@ impl Programs {
         !self.lateness.is_empty()
     }
 
-    /// How late one is that is to be woken now: as the one that was to be next to it. Those of one processor wait for each
+    /// How late one is that should be woken now: as the one that was due nearest to now. Those of one processor wait for each
     /// other, so what is woken together is late together.
     fn late(&self, now: Time) -> Span {
         let after = self.lateness.partition_point(|(at, _)| *at <= now);
@@ -36,7 +36,7 @@ impl Programs {
         next_to.min_by_key(|(at, _)| now.since(*at).max(at.since(now))).map_or(Span::ZERO, |(_, late)| *late)
     }
 
-    /// Whether that of an end is to be woken.
+    /// Whether that of an end will be woken.
     pub(super) fn is_due(&self, flow: u32, half: Half) -> bool {
         self.due.contains_key(&end_of(flow, half))
     }
@@ -50,7 +50,7 @@ impl Programs {
 }
 
 impl<S: Steering> World<S> {
-    /// Has programs be woken late: times since the start, in order, and how late those are that are to be woken next to each.
+    /// Makes programs wake late: times since the start, in order, and how late those are that are due nearest to each.
     pub fn set_late_wakeups(&mut self, lateness: &[(Span, Span)]) {
         let lateness = lateness.iter().map(|(at, late)| (Time::ZERO + *at, *late)).collect();
         self.programs = Programs { lateness, due: BTreeMap::new() };

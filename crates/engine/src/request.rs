@@ -110,7 +110,7 @@ impl Wire<'_> {
 }
 
 impl<S: Steering> World<S> {
-    /// Makes a connection whose client sends so many bytes, to be answered with those of `spec`; it does nothing until it is
+    /// Makes a connection whose client sends `request` bytes, to be answered with those of `spec`; it does nothing until it is
     /// [opened](Self::open).
     ///
     /// It is [finished](super::Stopped::Finished) when the client has the answer, and once more when it [is over](Self::is_over).
@@ -143,7 +143,7 @@ impl<S: Steering> World<S> {
         (of.kind == FlowKind::Asking).then_some(FlowId(flow.0 + 1))
     }
 
-    /// Whether nothing of a flow that asks is to be sent any more; true of those that do not ask.
+    /// Whether nothing of a flow that asks must be sent any more; true of those that do not ask.
     pub(super) fn is_exchange_over(&self, flow: FlowId) -> bool {
         self.exchange_of(flow).is_none_or(|(_, exchange)| exchange.over)
     }
@@ -250,7 +250,7 @@ impl<S: Steering> World<S> {
         self.note_heard(first, half, heard);
     }
 
-    /// Does what an end does after it heard something: it may be moved, and sends what it may.
+    /// Does what an end does after it received something: it may be moved, and sends what it may.
     fn note_heard(&mut self, first: u32, half: Half, heard: SocketEvents) {
         if heard.accepted {
             self.notify(first, half, Event::Accepted);

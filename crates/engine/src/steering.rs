@@ -61,7 +61,7 @@ pub enum Event {
     Accepted,
     /// Signals of what the end sends.
     Signals(Signals),
-    /// So many segments were sent again.
+    /// This number of segments were sent again.
     Retransmitted(u32),
     /// A segment came that was received before; it is not answered yet.
     Duplicate,

@@ -13,7 +13,7 @@ use super::{
     world::World,
 };
 
-/// Whether programs hear of what a sender sends again now: Linux calls its own for whatever it is; to those of the other profile
+/// Whether programs are notified of what a sender sends again now: Linux notifies its own of all; for those of the other profile
 /// losses are what a recovery sends.
 pub(super) fn reports_retransmits(sender: &Sender) -> bool {
     sender.is_linux() || sender.state() == State::Recovery

@@ -102,7 +102,7 @@ fn dumbbell(hosts: u32) -> Topology {
     .unwrap()
 }
 
-/// `c1` and `s1` with so many equal paths of 10 Mbit/s between their routers.
+/// `c1` and `s1` with `paths` equal paths of 10 Mbit/s between their routers.
 fn parallel(paths: u32) -> Topology {
     let rate = Rate::from_mbits(10);
     ParallelPaths {

@@ -93,7 +93,7 @@ impl Wires {
         self.threads[arc / self.arcs_per_thread].writing.push_back(Due { key: done << ARC_BITS | arc as u64, ..due });
     }
 
-    /// When the thread of an arc is done with what it can do from now on and what takes so long.
+    /// When the thread of an arc is done with what it can do from now on and what takes this long.
     fn serve(&mut self, now: u64, arc: usize, took: u64) -> u64 {
         let thread = &mut self.threads[arc / self.arcs_per_thread];
         let mut begun = thread.free;

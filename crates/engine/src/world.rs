@@ -202,7 +202,7 @@ impl<S: Steering> World<S> {
         of.reverse = to.reverse.unwrap_or(of.reverse);
     }
 
-    /// Has a flow of TCP that is not open yet send its SYN again after `rto`, and so many times more often than otherwise.
+    /// Makes a flow of TCP that is not open yet send its SYN again after `rto`, and `more_retries` times more than otherwise.
     pub fn set_syn_timeout(&mut self, flow: FlowId, rto: Span, more_retries: u8) {
         let of = self.flows[flow.0 as usize];
         match of.kind {

@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::{FlowKey, RawKey};
 
-/// What the headers of a packet say of its flow.
+/// What the headers of a packet show about its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowView {
     /// The flow. Fields that the [kind](Self::kind) does not name are zero.

@@ -35,7 +35,7 @@ impl<K: Ord + fmt::Display> Ids<K> {
         Ok(number)
     }
 
-    /// Says that the id is that of `node`; no id can be that of two. Returns its number.
+    /// Records that the id is that of `node`; no id can be that of two. Returns its number.
     pub(super) fn declare(&mut self, at: usize, id: K, node: usize) -> Result<usize, Fault> {
         let number = self.mention(at, id)?;
         match self.mentions.get_mut(number) {

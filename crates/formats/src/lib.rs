@@ -60,7 +60,7 @@ struct Fault {
     message: String,
 }
 
-/// Reads a topology file in the format that the extension of `file_name` says.
+/// Reads a topology file in the format that the extension of `file_name` names.
 ///
 /// An error names the line and the column. It fails on text that the format does not allow, on ids that no node has, on
 /// weights, rates or delays that are negative or not finite, and beyond [`MAX_TEXT`], [`MAX_NODES`] or [`MAX_EDGES`].

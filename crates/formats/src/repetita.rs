@@ -58,7 +58,7 @@ struct Lines<I> {
 }
 
 impl<'t, I: Iterator<Item = Piece<'t>>> Lines<I> {
-    /// The next line that is not blank; `expected` says what should stand there.
+    /// The next line that is not blank; `expected` describes what should stand there.
     fn next(&mut self, expected: impl FnOnce() -> String) -> Result<Piece<'t>, Fault> {
         self.lines.next().ok_or_else(|| Fault::new(self.end, format!("the file ends before {}", expected())))
     }

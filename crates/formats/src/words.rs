@@ -36,7 +36,7 @@ impl<'t> Piece<'t> {
         })
     }
 
-    /// The words, of which there must be `N`; `expected` says what they are.
+    /// The words, of which there must be `N`; `expected` describes them.
     pub(super) fn fields<const N: usize>(self, expected: impl fmt::Display) -> Result<[Piece<'t>; N], Fault> {
         let mut fields = [self; N];
         let mut words = self.words();

@@ -63,7 +63,7 @@ fn the_lock_of_the_fuzz_targets_has_what_the_crates_need() {
         let manifest = if folder == "fuzz" { "fuzz/Cargo.toml".into() } else { format!("crates/{folder}/Cargo.toml") };
         let advice = "run `cargo +nightly fetch` in fuzz/, and commit its Cargo.lock";
         let (needed, locked) = (needed(&read(&manifest)), locked(package));
-        assert!(needed.is_subset(&locked), "{name} needs {:?} besides: {advice}", &needed - &locked);
+        assert!(needed.is_subset(&locked), "{name} also needs {:?}: {advice}", &needed - &locked);
         seen += 1;
     }
     assert!(seen >= 7, "{seen} crates of ours are in the lock");

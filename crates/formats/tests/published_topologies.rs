@@ -12,7 +12,7 @@ use std::{
 use sidestep_formats as formats;
 use sidestep_net::{Graph, Missing, Rate, Span};
 
-/// The files of one set that end in `suffix`, by name; `None`, and says so, where the data are not at hand.
+/// The files of one set that end in `suffix`, by name; `None`, with a message, where the data are not at hand.
 fn graphs(set: &str, suffix: &str) -> Option<BTreeMap<String, Graph>> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = env::var_os("SIDESTEP_DATA").map_or_else(beside, PathBuf::from).join(set);

@@ -16,7 +16,7 @@ use super::{
 #[derive(Debug)]
 pub struct Ceiling<'a> {
     topology: &'a Topology,
-    /// Who sends to whom.
+    /// Which node sends to which.
     pairs: Vec<(NodeId, NodeId)>,
     /// By the rates of all arcs: those that were solved.
     known: BTreeMap<Vec<Option<Rate>>, Option<f64>>,
@@ -83,7 +83,7 @@ impl<'a> Ceiling<'a> {
         let network = FlowNetwork::new(2 * nodes, arcs).ok()?;
         let pairs: Vec<(NodeId, NodeId)> = self.pairs.iter().map(|(from, to)| (*from, arrival(*to))).collect();
         let flow = FlowProgram::new(&network, FlowModel::AnyPath).solve(&pairs).ok()?.flow;
-        // A solver's last digits say nothing.
+        // A solver's last digits mean nothing.
         let rounded = (flow * 1e6).round() / 1e6;
         (rounded <= all).then_some(rounded)
     }

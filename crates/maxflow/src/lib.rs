@@ -4,7 +4,7 @@
 //! the maximum flow of a single pair is in `sidestep-paths`. There are five kinds of items:
 //!
 //! - **The input.** [`FlowNetwork`] has the arcs with capacities and weights; it is made from arcs (`new`), a topology
-//!   (`of`) or a published graph (`of_net`). [`FlowModel`] says which paths the flow may take: a single path,
+//!   (`of`) or a published graph (`of_net`). [`FlowModel`] sets which paths the flow may take: a single path,
 //!   ECMP, segment routing, or any path.
 //! - **The program.** [`FlowProgram::new`] prepares a network and a model. [`FlowProgram::solve`] computes the flow of
 //!   a set of pairs; [`FlowProgram::solve_each`] solves several models, each from the solution of one before.

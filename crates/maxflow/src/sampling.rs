@@ -65,7 +65,7 @@ impl Sampling {
 impl Sampling {
     /// Every choice of `count` of the pairs between these routers; `None` if there are more than `limit`, or none.
     ///
-    /// Where pairs send one way, each choice is there with each way of each pair.
+    /// Where pairs send in one direction, each choice is there with each direction of each pair.
     pub fn choices(&self, access: &[NodeId], count: usize, limit: usize) -> Option<Vec<Vec<(NodeId, NodeId)>>> {
         let all = self.pairs.all(access);
         let count = count.min(all.len());
@@ -203,7 +203,7 @@ mod tests {
             sorted.dedup();
             Some((sorted.len(), sent))
         };
-        // 6 pairs, 12 ordered ones: binomial coefficients, times 2 to the number that send one way.
+        // 6 pairs, 12 ordered ones: binomial coefficients, times 2 to the number that send in one direction.
         assert_eq!(number(Pairs::BothWays, 2, 256), Some((15, 4)));
         assert_eq!(number(Pairs::BothWays, 6, 256), Some((1, 12)));
         assert_eq!(number(Pairs::OneWay, 1, 256), Some((12, 1)));

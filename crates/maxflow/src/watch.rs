@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_is_done_once_whoever_does_it() {
+    fn every_step_is_done_once_by_whichever_thread() {
         let results = in_parallel(100, &Unwatched, || 0, |_, step| step * step);
         assert!(results.iter().enumerate().all(|(step, result)| *result == Some(step * step)));
         assert!(in_parallel(0, &Unwatched, || 0, |_, step| step).is_empty());

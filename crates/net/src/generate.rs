@@ -110,7 +110,7 @@ pub struct FatTree {
     pub access_mtu: u32,
 }
 
-/// IGP weight of a link that says nothing else.
+/// IGP weight of a link that sets no other.
 pub const DEFAULT_WEIGHT: u32 = 10;
 
 impl Default for ParallelPaths {

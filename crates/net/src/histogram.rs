@@ -2,7 +2,7 @@
 
 use crate::Span;
 
-/// Bits below the highest one that tell buckets apart: eight for each power of two.
+/// Bits below the highest one that distinguish buckets: eight for each power of two.
 const BITS: u32 = 3;
 const PARTS: usize = 1 << BITS;
 const BUCKETS: usize = (u64::BITS - BITS + 1) as usize * PARTS;
@@ -45,7 +45,7 @@ impl Histogram {
         self.max
     }
 
-    /// So many times, each of the same share of them; none of none.
+    /// `parts` times, each of the same share of them; none of none.
     pub fn spread(&self, parts: u32) -> Vec<Span> {
         let parts = if self.count == 0 { 0 } else { parts };
         (0..parts).map(|part| self.quantile((f64::from(part) + 0.5) / f64::from(parts))).collect()

@@ -280,7 +280,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Says where a node is, in degrees of longitude and latitude; a position that is not on Earth is not kept.
+    /// Sets where a node is, in degrees of longitude and latitude; a position that is not on Earth is not kept.
     pub fn set_position(&mut self, node: NodeId, position: (f64, f64)) {
         if is_on_earth(position) {
             self.positions.insert(node, position);
@@ -292,7 +292,7 @@ impl Topology {
         self.positions.get(&node).copied()
     }
 
-    /// Says which shared risks a link has: links of one group fail together (SRLG, RFC 4202).
+    /// Sets which shared risks a link has: links of one group fail together (SRLG, RFC 4202).
     pub fn set_risk_groups(&mut self, link: LinkId, groups: BTreeSet<u32>) {
         if groups.is_empty() {
             self.risk_groups.remove(&link);

@@ -30,9 +30,9 @@ pub struct Bytes(u64);
 /// The size of a queue, or a threshold in it, in bytes or in packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueLimit {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(Bytes),
-    /// So many packets.
+    /// This number of packets.
     Packets(u32),
 }
 

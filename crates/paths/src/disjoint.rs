@@ -116,7 +116,7 @@ impl<I: Deref<Target = Igp>> PathFinder<I> {
         rounds
     }
 
-    /// Adds the routes that follow these. `hardly` says that there probably is none: it then first asks whether there
+    /// Adds the routes that follow these. `hardly` means that there probably is none: it then first asks whether there
     /// is one, which costs less than to look for the cheapest.
     pub(crate) fn extend(&mut self, routes: &mut Vec<Route>, ends: &Ends, max_paths: usize, hardly: bool) {
         self.taken.clear();

@@ -28,7 +28,7 @@ impl Hop {
         Some(self).filter(Hop::is_reached)
     }
 
-    /// Adds the paths over `next`, which have this length; `unique` says that there is only one. Returns whether they
+    /// Adds the paths over `next`, which have this length; `unique` means that there is only one. Returns whether they
     /// are shorter than all before.
     pub(crate) fn offer(&mut self, distance: u64, next: ArcId, unique: bool) -> bool {
         let shorter = distance < self.distance;

@@ -15,7 +15,7 @@ use crate::{Ends, Igp, PathFinder, Route, SegmentRules, disjoint::Round, search:
 /// The disjoint paths between pairs of ends, on an IGP that has converged on the failures present.
 ///
 /// Each path is kept with the links on which its search depended while everything was up. When links fail, only the
-/// pairs whose searches depended on them are computed anew, and only from the first affected path on. A recovery costs
+/// pairs whose searches depended on them are computed again, and only from the first affected path on. A recovery costs
 /// nothing beyond what the links that are still down cost. The result is the same as from scratch.
 #[derive(Clone, Debug)]
 pub struct PathSets {
@@ -65,7 +65,7 @@ struct Finders {
 /// The effect of a change of the links that are down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recomputed {
-    /// How many pairs were computed anew, partly or as a whole.
+    /// How many pairs were computed again, partly or as a whole.
     pub computed: usize,
     /// Indices of the pairs whose paths are not what they were, ascending.
     pub changed: Vec<usize>,
@@ -209,7 +209,7 @@ fn back(finder: &mut PathFinder<Arc<Igp>>, ends: &Ends) -> Option<Back> {
     Some(Back { from, to, arcs: finder.first_path(from, to)? })
 }
 
-/// Which of these routes follow the IGP. A list of one segment says that the route is the only shortest path to its
+/// Which of these routes follow the IGP. A list of one segment means that the route is the only shortest path to its
 /// egress router; the destination must then be further by every other egress router.
 fn following(finder: &mut PathFinder<Arc<Igp>>, topo: &Topology, ends: &Ends, routes: &[Route]) -> Following {
     let mut found = Following::default();

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_says_no_single_path_is_refused_with_the_place() {
+    fn a_list_that_means_no_single_path_is_refused_with_the_place() {
         let topo = network(6, &[(0, 1, 1, 1), (1, 2, 1, 1), (2, 4, 1, 1), (1, 3, 1, 1), (3, 4, 1, 1)]);
         let igp = Igp::new(&topo);
         let [n0, n1, n4, n5] = [0, 1, 4, 5].map(NodeId);

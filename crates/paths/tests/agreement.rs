@@ -77,7 +77,7 @@ fn compare(net: &Net, nodes: &[u32], most: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// By number of paths, how many of the pair's directions have so many; as [`Survey`] has it, only one is looked at
+/// By number of paths, how many of the pair's directions have that number; as in [`Survey`], only one is looked at
 /// where weights are symmetric.
 fn found(finder: &mut PathFinder<&Igp>, net: &Net, [from, to]: [u32; 2]) -> Vec<u64> {
     let mut counts = Vec::new();
@@ -127,7 +127,7 @@ proptest! {
 
 #[test]
 fn both_find_as_many_paths_in_published_networks() {
-    // Every so many of their access routers.
+    // Every `step`-th of their access routers.
     for (name, step) in [("Abilene", 1), ("Geant2012", 1), ("Interoute", 4), ("Cogentco", 12)] {
         let text = sidestep_zoo::find(name).expect("it is part of the Zoo");
         let graph = formats::read(text, &format!("{name}.graphml")).expect("it is sound");

@@ -1,6 +1,6 @@
 //! Echo probes: ICMP (RFC 792), ICMPv6 (RFC 4443), and UDP towards an echo port (RFC 862). Formats only, no I/O.
 //!
-//! A probe carries a [`Payload`]: a number that only the prober knows, so that nobody who does not see the probes can answer for
+//! A probe carries a [`Payload`]: a number that only the prober knows, so that no node that cannot see the probes can answer for
 //! the far end, and the probe's own number. Over UDP the payload is all; in ICMP a header is before it. `write` and `parse`
 //! functions give and take bytes; [`quoted_request`] and [`Unreachable::of`] read ICMP errors that quote a probe.
 //!
@@ -145,14 +145,14 @@ pub fn quoted_request(family: Family, quoted: &[u8]) -> Option<(u16, u16)> {
     is_request.then(|| (header.identifier.get(), header.sequence.get()))
 }
 
-/// What an ICMP error says of a probe.
+/// What an ICMP error shows about a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreachable {
-    /// A router has no way to the target, or refuses to pass the probe on: the path is to blame.
+    /// A router has no path to the target, or refuses to pass the probe on: the path is to blame.
     Network,
     /// The last router finds no such host: the path works as far as there.
     Host,
-    /// The target itself refuses: nobody listens there. The path works.
+    /// The target itself refuses: no process listens there. The path works.
     Port,
     /// The probe is too large for a link of the path.
     TooBig,
@@ -161,7 +161,7 @@ pub enum Unreachable {
 }
 
 impl Unreachable {
-    /// By type and code of an ICMP error; `None` if it is no error, or says nothing of the path.
+    /// By type and code of an ICMP error; `None` if it is no error, or shows nothing about the path.
     pub fn of(family: Family, kind: u8, code: u8) -> Option<Self> {
         let v4 = || match (kind, code) {
             (3, 1 | 7) => Some(Unreachable::Host),

@@ -2,7 +2,7 @@
 //!
 //! In a queue that is served first in, first out at a known rate, no packet waits for a later one. So the fate of a
 //! packet is known when it arrives. [`LinkModel`] therefore decides at once and never stores the packet: the driver
-//! keeps it, and delivers it when the [`Verdict`] says so.
+//! keeps it, and delivers it when the [`Verdict`] requires it.
 
 mod early;
 

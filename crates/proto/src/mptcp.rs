@@ -51,7 +51,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// These two, with a receive buffer of so many segments; all subflows at once, and each timeout makes a subflow stale.
+    /// These two, with a receive buffer of `receive_buffer` segments; all subflows open at once, and a timeout makes one stale.
     pub fn new(coupling: Coupling, scheduler: Scheduler, receive_buffer: u32) -> Self {
         Config {
             coupling,

@@ -28,7 +28,7 @@ pub struct Packet {
     /// RCP: the sender's estimate of the round-trip time, in microseconds; zero for none.
     pub rtt: u32,
     /// ACK: SACK blocks `[from, to)` as distances from `seq`, the latest first (RFC 2018); `(0, 0)` for none. A segment that was
-    /// received twice comes before them (RFC 2883): as `(distance, 0)` where it lies so far below `seq`.
+    /// received twice comes before them (RFC 2883): as `(distance, 0)` where it lies this far below `seq`.
     pub sack: [(u16, u16); 3],
     /// Length in bytes of the IP packet, without the encapsulation that a link may add.
     pub len: u16,
@@ -57,7 +57,7 @@ pub enum Kind {
     HandshakeAck,
     /// Acknowledges the receiver's FIN, from the sender to the receiver.
     LastAck,
-    /// Carries data of a constant-rate flow, which nobody acknowledges.
+    /// Carries data of a constant-rate flow, which no end acknowledges.
     Cbr,
     /// A message between the protocols of two routers: a probe or a notification.
     Control,

@@ -1,7 +1,7 @@
 //! Rounds of probes over several paths to one place, and which of the paths are dead by them.
 //!
-//! Each round probes every path once. A round that no path answers says nothing of the paths: who should answer is down, or the way
-//! back is. So a path is dead only beside others that work, and what is known of it stays while nobody answers.
+//! Each round probes every path once. A round that no path answers shows nothing about the paths: the target is down, or the path
+//! back is. So a path is dead only beside others that work, and what is known of it stays while no answer comes.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::indexing_slicing))]
 
@@ -16,9 +16,9 @@ pub struct RoundsConfig {
     pub interval: Span,
     /// An answer that has not come by then is late.
     pub timeout: Span,
-    /// So many rounds in a row without an answer make a path dead.
+    /// This number of rounds in a row without an answer make a path dead.
     pub lost: u32,
-    /// So many rounds in a row that are answered in time make it live again.
+    /// This number of rounds in a row that are answered in time make it live again.
     pub answered: u32,
 }
 
@@ -32,11 +32,11 @@ pub struct Rounds {
     next: u32,
     /// When the next round begins.
     due: Time,
-    /// How many rounds in a row nobody has answered.
+    /// How many rounds in a row had no answer.
     silent: u32,
 }
 
-/// What rounds say of a path.
+/// What rounds show about a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathRounds {
     /// Whether it is dead.
@@ -64,7 +64,7 @@ impl Rounds {
     /// The most paths of a set.
     pub const MAX_PATHS: usize = 64;
 
-    /// All paths are live until their probes say otherwise; further ones than [`MAX_PATHS`](Self::MAX_PATHS) are left out.
+    /// All paths are live until their probes show otherwise; further ones than [`MAX_PATHS`](Self::MAX_PATHS) are left out.
     pub fn new(config: RoundsConfig, paths: usize, now: Time) -> Self {
         let paths = vec![PathRounds::default(); paths.min(Self::MAX_PATHS)];
         Rounds { config, paths, open: VecDeque::new(), next: 0, due: now, silent: 0 }
@@ -75,9 +75,9 @@ impl Rounds {
         Some(self.open.front().map_or(self.due, |oldest| oldest.until.min(self.due)))
     }
 
-    /// The number of a round that begins now, if one is due: each path is to be probed.
+    /// The number of a round that begins now, if one is due: each path must be probed.
     ///
-    /// Rounds that were missed, as nobody had time, are not made up for.
+    /// Rounds that were missed, as the caller had no time, are not made up for.
     pub fn poll_transmit(&mut self, now: Time) -> Option<u32> {
         if now < self.due {
             return None;
@@ -90,8 +90,8 @@ impl Rounds {
         Some(number)
     }
 
-    /// Nobody listened for a while, or the machine was suspended: rounds that are open say nothing, and the next one begins an interval
-    /// from now at the latest.
+    /// The caller did not listen for a while, or the machine was suspended: open rounds show nothing, and the next one begins
+    /// an interval from now at the latest.
     pub fn handle_pause(&mut self, now: Time) {
         self.open.clear();
         self.due = self.due.min(now + self.config.interval);
@@ -131,7 +131,7 @@ impl Rounds {
         &self.paths
     }
 
-    /// Whether somebody answers: not if as many rounds as kill a path went without any answer.
+    /// Whether answers come: not if as many rounds as kill a path went without any answer.
     pub fn is_answered(&self) -> bool {
         self.silent < self.config.lost
     }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_nobody_answers_kill_no_path_and_revive_none() {
+    fn rounds_without_an_answer_kill_no_path_and_revive_none() {
         let mut world = World::new(3);
         world.run(10, &[0, 2]);
         assert_eq!((world.rounds.dead(), world.rounds.is_answered()), (0b010, true));
@@ -269,7 +269,7 @@ mod tests {
     fn rounds_that_were_open_when_the_machine_was_suspended_kill_no_path() {
         let mut world = World::new(2);
         world.run(10, &[0, 1]);
-        // Path 1 answered a probe just before, and the suspended machine heard nothing of path 0 for three rounds.
+        // Path 1 answered a probe just before, and the suspended machine received nothing from path 0 for three rounds.
         for _ in 0..3 {
             let number = world.rounds.poll_transmit(world.now.max(world.rounds.due)).unwrap();
             world.now = world.rounds.due;
@@ -284,7 +284,7 @@ mod tests {
     }
 
     proptest! {
-        /// The reference looks at all rounds that somebody has answered, one path at a time.
+        /// The reference looks at all rounds that have an answer, one path at a time.
         #[test]
         fn a_path_is_dead_as_the_last_rounds_say(answers in prop::collection::vec(0_u64..16, 0..80)) {
             let mut rounds = Rounds::new(CONFIG, 4, Time::ZERO);

@@ -48,7 +48,7 @@ pub const LENGTH: usize = 44;
 pub struct WallTime(u64);
 
 impl WallTime {
-    /// The time so many nanoseconds after the beginning of 1970.
+    /// The time `nanos` nanoseconds after the beginning of 1970.
     pub const fn from_nanos(nanos: u64) -> Self {
         WallTime(nanos)
     }
@@ -124,7 +124,7 @@ pub struct ErrorEstimate {
 }
 
 impl ErrorEstimate {
-    /// That of a clock of which nobody knows how good it is.
+    /// That of a clock whose quality is not known.
     pub const fn unsynchronised(clock: Clock) -> Self {
         ErrorEstimate { synchronised: false, clock, scale: 63, multiplier: 1 }
     }
@@ -308,14 +308,14 @@ struct ExtensionBytes {
     length: U16,
 }
 
-/// Flag of an extension: whoever has set it does not know it. Senders set it, too.
+/// Flag of an extension: the end that has set it does not know the extension. Senders set it, too.
 const UNRECOGNISED: u8 = 0x80;
 /// Flag of an extension that does not fit into its packet.
 const MALFORMED: u8 = 0x40;
 /// The extension that only makes a packet longer.
 const EXTRA_PADDING: u8 = 1;
 
-/// Says of each extension whether it was understood, as a reflector has to. Zeros at the end are padding and stay.
+/// Marks for each extension whether it was understood, as a reflector has to. Zeros at the end are padding and stay.
 fn mark_extensions(mut rest: &mut [u8]) {
     while let Ok((header, values)) = ExtensionBytes::mut_from_prefix(rest) {
         let length = usize::from(header.length.get());
@@ -347,7 +347,7 @@ pub struct Directions {
 ///
 /// It compares its own numbers with those of a stateful reflector. Packets sent after the last one that was answered are in no
 /// account yet. An answer that comes late takes back what was counted for it. A stateless reflector copies the sender's
-/// numbers: all losses seem to be backward ones. When a reflector begins to count anew, the losses meanwhile are in no account.
+/// numbers: all losses seem to be backward ones. When a reflector begins to count again, the losses meanwhile are in no account.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DirectionLosses {
     /// The highest numbers seen: the sender's, and the reflector's.

@@ -1,4 +1,4 @@
-//! Two sockets that ask and answer, 10 ms apart, over a network that loses what a script says.
+//! Two sockets that ask and answer, 10 ms apart, over a network that loses what a script lists.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ impl Exchange {
         self.pump(to);
     }
 
-    /// Runs until nothing happens any more, or for so long.
+    /// Runs until nothing happens any more, or for this long.
     fn run(mut self, seconds: u64) -> Exchange {
         self.sides[0].socket.open();
         self.pump(0);

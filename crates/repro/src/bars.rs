@@ -31,7 +31,7 @@ const LEFT: i32 = 300;
 const RIGHT: i32 = 800;
 const TOP: i32 = 70;
 const ROW: i32 = 26;
-/// How near a mark the pointer is told its value, in pixels.
+/// How near a mark the pointer shows its value, in pixels.
 const REACH: i32 = 4;
 
 /// Horizontal bars as SVG text; `marks` are values that the reader compares with, each with its label.
@@ -92,14 +92,14 @@ fn draw(
     Ok(tooltips.over(&svg))
 }
 
-/// What a bar says where the pointer rests.
+/// What a bar shows where the pointer rests.
 fn caption(bar: &Bar, unit: &str) -> String {
     let Estimate { mean, ci95: [low, high] } = bar.estimate;
     let value = format!("{}\n{} {}", bar.label, short(mean), plain(unit));
     if high > low { format!("{value}\n95 %: {} … {}", short(low), short(high)) } else { value }
 }
 
-/// The unit without what else is said of the bars.
+/// The unit without the other notes on the bars.
 fn plain(unit: &str) -> &str {
     unit.split(',').next().unwrap_or(unit)
 }
@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_is_not_around_its_value_is_told_by_its_ends() {
+    fn an_interval_that_is_not_around_its_value_is_shown_by_its_ends() {
         let estimate = Estimate { mean: 93.6, ci95: [77.0, 100.0] };
         let svg = bars("t", "%", &[Bar { label: "a".into(), estimate, group: 0 }], &[]).unwrap();
         assert!(svg.contains("\n93.6 (77.0 to 100.0)\n") && !svg.contains('±'), "{svg}");
     }
 
     #[test]
-    fn a_bar_and_a_mark_say_their_values_where_they_are() {
+    fn a_bar_and_a_mark_show_their_values_where_they_are() {
         let bar = |label: &str, mean: f64, half: f64| {
             let estimate = Estimate { mean, ci95: [mean - half, mean + half] };
             Bar { label: label.into(), estimate, group: 0 }

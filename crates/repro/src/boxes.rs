@@ -32,7 +32,7 @@ const LEFT: i32 = 80;
 const RIGHT: i32 = 730;
 const TOP: i32 = 74;
 const BOTTOM: i32 = 390;
-/// How near a flat mark the pointer is told its value, in pixels.
+/// How near a flat mark the pointer shows its value, in pixels.
 const REACH: i32 = 5;
 
 /// Boxes side by side as SVG text, on one scale from zero.
@@ -98,7 +98,7 @@ fn draw(
     Ok(tooltips.over(&svg))
 }
 
-/// What a box says where the pointer rests.
+/// What a box shows where the pointer rests.
 fn caption(one: &Spread) -> String {
     let at = |percent| percentile(&one.values, percent).map_or("–".into(), short);
     format!(
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_and_the_papers_median_say_their_values_where_they_are() {
+    fn a_box_and_the_papers_median_show_their_values_where_they_are() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
         let spread = |paper| Spread { label: "l&".into(), values: values.clone(), paper };
         let told = testing::told(&boxes("t", "%", "", &[spread(Some(60.0)), spread(None)]).unwrap());

@@ -26,11 +26,11 @@ const MORE: [RGBColor; 4] =
     [RGBColor(120, 94, 240), RGBColor(34, 34, 34), RGBColor(120, 120, 120), RGBColor(150, 75, 0)];
 const SIZE: (u32, u32) = (900, 480);
 const LEGEND: i32 = 690;
-/// How near a step the pointer is told its value, in pixels, and of how many steps of a curve.
+/// How near a step the pointer shows its value, in pixels, and of how many steps of a curve.
 const REACH: i32 = 5;
 const TOLD: usize = 100;
 
-/// The shares of values up to each value, as SVG text; `x` says what the values are, and `of` what has them.
+/// The shares of values up to each value, as SVG text; `x` is what the values are, and `of` what has them.
 pub fn curves(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, ReproError> {
     draw(title, x, of, curves).map_err(|error| ReproError::Picture(error.to_string()))
 }
@@ -80,7 +80,7 @@ fn draw(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, Draw
     Ok(tooltips.over(&svg))
 }
 
-/// Values that are told where the pointer rests, each with the share up to it: the ends of steps, evenly taken.
+/// Values that are shown where the pointer rests, each with the share up to it: the ends of steps, evenly taken.
 fn told(values: &[f64]) -> Vec<(f64, f64)> {
     let count = values.len();
     let ends: Vec<usize> = (1..=count).filter(|end| values.get(*end) != values.get(end - 1)).collect();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_says_how_many_values_lie_up_to_it() {
+    fn a_step_shows_how_many_values_lie_up_to_it() {
         let curve = Curve { label: "<c>".into(), values: vec![3.0, 1.0, 1.0, f64::NAN, 2.0] };
         let svg = curves("t", "x", "draws", &[curve]).unwrap();
         let says: Vec<String> = testing::told(&svg).into_iter().map(|(_, says)| says).collect();

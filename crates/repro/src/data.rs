@@ -64,7 +64,7 @@ pub enum DataError {
         /// The data directory.
         folder: PathBuf,
     },
-    /// A file does not have the format that its name says.
+    /// A file does not have the format that its name shows.
     #[error("{0}")]
     Parse(ParseError),
     /// A file cannot be read.
@@ -178,7 +178,7 @@ fn set_of(name: &str) -> Option<(Set, &str)> {
 
 /// REPETITA's graphs, or where they are not at hand the Topology Zoo's with weights and rates by REPETITA's rule.
 ///
-/// A note says so in the second case. `inverse_capacity` has the rule.
+/// A note reports the second case. `inverse_capacity` has the rule.
 pub fn weighted(given: Option<&Path>) -> Result<(Vec<Graph>, Option<&'static str>), DataError> {
     match topologies(given, Set::Repetita) {
         Err(DataError::NoSet { .. }) => {
@@ -195,7 +195,7 @@ pub fn weighted(given: Option<&Path>) -> Result<(Vec<Graph>, Option<&'static str
     }
 }
 
-/// What is said of results that come from the Zoo's topologies instead of REPETITA's.
+/// The note on results that come from the Zoo's topologies instead of REPETITA's.
 pub const STAND_IN: &str = "computed from the Topology Zoo that is built in, with IGP weights by REPETITA's rule, as REPETITA's \
     own graphs are not at hand: the weights of some links are not the paper's. For these get \
     2016TopologyZooUCL_inverseCapacity of https://github.com/svissicchio/Repetita, and name the directory that has it as \
@@ -243,7 +243,7 @@ fn shipped(name: &str, text: &str) -> Result<Graph, DataError> {
     formats::read(text, &format!("{name}.graphml")).map_err(DataError::Parse)
 }
 
-/// Reads a topology file in the format that its extension says.
+/// Reads a topology file in the format that its extension names.
 fn read_topology(path: &Path) -> Result<Graph, DataError> {
     let failed = |source| DataError::File { path: path.to_path_buf(), source };
     if fs::metadata(path).map_err(failed)?.len() > MAX_TEXT as u64 {

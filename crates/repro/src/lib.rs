@@ -1,7 +1,7 @@
 //! The tables and figures of the papers, ours beside theirs.
 //!
 //! - An [`Experiment`] is one file under `experiments`; [`ALL`] lists them and [`find`] looks one up. [`run`] runs one in a
-//!   [`World`] and writes its files. [`Worlds`] is implemented by whoever can run scenarios.
+//!   [`World`] and writes its files. [`Worlds`] is implemented by the crates that can run scenarios.
 //! - A [`Row`] is one quantity: what the paper says, what came out, and a [`Verdict`]. No verdict is given by hand.
 //!   [`Row::new`] judges a mean by a [`Rule`]. [`Row::median`], [`Row::in_seeds`], [`Row::ordered`] and [`Row::equivalent`]
 //!   judge [`Seeds`], the values of each seed: less data never makes them hold. What no paper states is a
@@ -66,7 +66,7 @@ pub struct Experiment {
     pub paper: &'static str,
     /// The table or figure in it.
     pub figure: &'static str,
-    /// One sentence that says what the figure shows.
+    /// One sentence that describes what the figure shows.
     pub title: &'static str,
     /// The worlds in which it can be run, the default first; empty if it is computed from topologies alone.
     pub worlds: &'static [World],
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn experiments_on_topologies_compute_what_a_small_network_must_give_and_say_that_the_paper_has_another() {
+    fn experiments_on_topologies_compute_what_a_small_network_must_give_and_note_that_the_paper_has_another() {
         let dir = tempfile::tempdir().unwrap();
         small_data(dir.path());
         let mut worlds = Pretended { runs: Vec::new() };

@@ -138,8 +138,8 @@ fn line(row: &Row) -> Markup {
     }
 }
 
-/// A picture of a file in a frame of its own, where it tells its values under the pointer as an image would not. It runs no scripts and loads
-/// nothing there, whatever the file has in it.
+/// A picture of a file in a frame of its own, where it shows its values under the pointer; an image would not. It runs no
+/// scripts and loads nothing there, whatever the file has in it.
 fn picture(name: &str, svg: &str) -> Markup {
     let [width, height] = size(svg).unwrap_or([900, 600]);
     let policy = "default-src 'none'; style-src 'unsafe-inline'";
@@ -154,7 +154,7 @@ fn picture(name: &str, svg: &str) -> Markup {
     }
 }
 
-/// The width and height that an SVG says it has, in pixels.
+/// The width and height that an SVG declares, in pixels.
 fn size(svg: &str) -> Option<[u32; 2]> {
     let head = svg.split_once("<svg")?.1.split_once('>')?.0;
     let value = |name: &str| {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn without_results_the_page_says_what_to_do() {
+    fn without_results_the_page_shows_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         assert!(report(dir.path()).unwrap().contains("sidestep repro run"));
         assert!(report(&dir.path().join("nowhere")).is_err());

@@ -46,7 +46,7 @@ pub enum Verdict {
     /// Ours disagrees.
     #[serde(rename = "differs")]
     Differs,
-    /// There are too few seeds, or too much noise, to say.
+    /// There are too few seeds, or too much noise, to decide.
     #[serde(rename = "undecided")]
     Undecided,
     /// The paper gives no value to compare with.
@@ -84,7 +84,7 @@ impl Row {
         Row { quantity: quantity.into(), unit: unit.into(), paper, ours: ours.mean, ci95, verdict, why }
     }
 
-    /// The row of a quantity without an interval, where `lack` says what it takes to have one: what a rule would judge is undecided.
+    /// The row of a quantity without an interval, where `lack` is what it takes to have one: a rule for it is undecided.
     pub fn undecided(
         quantity: impl Into<String>,
         unit: &str,
@@ -99,12 +99,12 @@ impl Row {
     }
 
     /// A check of our own computation, which the paper says nothing about: no verdict where `ours` is at most `most`, else one
-    /// that nobody overlooks.
+    /// that no reader overlooks.
     pub fn self_check(quantity: impl Into<String>, unit: &str, ours: f64, most: f64) -> Row {
         let passed = ours <= most;
         let verdict = if passed { Verdict::NoPaperValue } else { Verdict::Differs };
         let outcome = if passed { "passed" } else { "FAILED" };
-        let why = format!("a check of our own, {outcome}: {ours:.3} is to be at most {most}");
+        let why = format!("a check of our own, {outcome}: {ours:.3} must be at most {most}");
         Row { quantity: quantity.into(), unit: unit.into(), paper: Paper::None, ours, ci95: None, verdict, why }
     }
 

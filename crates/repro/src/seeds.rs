@@ -1,8 +1,8 @@
 //! Rules over a quantity that is measured once for each seed.
 //!
-//! Fewer seeds or more noise never make such a rule pass. A rule says `holds` or `differs` only of an interval that lies
+//! Fewer seeds or more noise never make such a rule pass. A rule returns `holds` or `differs` only for an interval that lies
 //! wholly inside or wholly outside of what is allowed, and only if every planned seed has a value and there are at least
-//! [`FEWEST`] of them. In all other cases it says `undecided`.
+//! [`FEWEST`] of them. In all other cases it returns `undecided`.
 
 use sidestep_results::{Estimate, SystemResult, measures};
 
@@ -93,7 +93,7 @@ impl Row {
         Row { quantity: quantity.into(), unit: unit.into(), paper, ours: middle, ci95, verdict, why }
     }
 
-    /// The number of seeds in which something is true, which is to be at least `at_least`; `why` names the other seeds.
+    /// The number of seeds in which something is true, which must be at least `at_least`; `why` names the other seeds.
     ///
     /// A seed that gave no answer (`None`) counts on neither side.
     pub fn in_seeds(
@@ -160,7 +160,7 @@ impl Row {
     }
 }
 
-/// The row of differences that are all to lie in `allowed`; `slack` says how far an interval is from failing.
+/// The row of differences that must all lie in `allowed`; `slack` is how far an interval is from failing.
 fn compared<'a>(
     quantity: String,
     unit: &str,
@@ -194,7 +194,7 @@ fn compared<'a>(
     Row { quantity, unit: unit.into(), paper, ours, ci95, verdict, why }
 }
 
-/// What an interval says of a value that is to be between two bounds.
+/// What an interval shows about a value that must be between two bounds.
 pub(crate) fn judge([low, high]: [f64; 2], [least, most]: [f64; 2]) -> Verdict {
     if low >= least && high <= most {
         Verdict::Holds

@@ -15,7 +15,7 @@ pub(crate) struct Sample {
     pub(crate) system: String,
     /// The sample's time in seconds; rates are means since the sample before.
     pub(crate) time_s: f64,
-    /// What the row tells of: `link`, `path`, `connection`, `cache`.
+    /// What the row describes: `link`, `path`, `connection`, `cache`.
     pub(crate) kind: String,
     /// Its name.
     pub(crate) name: String,
@@ -41,7 +41,7 @@ pub(crate) fn read(run: &Path) -> Result<Vec<Sample>, ReproError> {
     Ok(all)
 }
 
-/// Has `handle` see each record of a CSV file, with the file's head. One record's memory serves all, so that files of millions
+/// Calls `handle` with each record of a CSV file, with the file's head. One record's memory serves all, so that files of millions
 /// of rows can be read with rows that borrow.
 pub(crate) fn each_record(
     path: &Path,

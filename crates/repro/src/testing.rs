@@ -1,6 +1,6 @@
 //! What tests of pictures have in common.
 
-/// The places of a picture that say something where the pointer rests: x, y, width and height, and what each says.
+/// The places of a picture that show something where the pointer rests: x, y, width and height, and what each shows.
 pub(crate) fn told(svg: &str) -> Vec<([String; 4], String)> {
     let places = svg.split("<rect ").filter_map(|place| place.split_once("<title>"));
     places

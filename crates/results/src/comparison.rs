@@ -87,7 +87,7 @@ impl Comparison {
         Comparison { schema: SCHEMA, scenario: one.scenario.clone(), worlds: [one.world, other.world], rows, notes }
     }
 
-    /// What is to be said of the numbers, one line each: what the runs remarked, and that there is one run of each world.
+    /// The remarks on the numbers, one line each: what the runs remarked, and that there is one run of each world.
     pub fn remarks(&self) -> Vec<String> {
         self.notes.iter().cloned().chain([ONE_RUN.into()]).map(printable).collect()
     }
@@ -128,7 +128,7 @@ impl Comparison {
             @for (number, world) in self.worlds.into_iter().enumerate() {
                 @let directory = Self::directory(number, world);
                 h2 { (world.as_str()) }
-                // An object tells its values under the pointer, as an image does not.
+                // An object shows its values under the pointer; an image does not.
                 figure { object type="image/svg+xml" data=(format!("{directory}/plot.svg")) { (world.as_str()) } }
                 p { a href=(format!("{directory}/index.html")) { "all of this run" } }
             }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_timeouts_and_remarks_of_both_runs_are_told_and_that_there_is_one_of_each() {
+    fn drops_timeouts_and_remarks_of_both_runs_are_shown_and_that_there_is_one_of_each() {
         let with = |drops, timeouts, note: &str| {
             let links = [("l".to_owned(), crate::LinkResult { drops, ..Default::default() })].into();
             let notes = vec![note.to_owned()];

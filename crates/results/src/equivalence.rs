@@ -18,7 +18,7 @@ use crate::{
 /// The version of `equivalence.json` that this crate writes.
 const SCHEMA: u32 = 1;
 
-/// How far apart two worlds may be to count as the same, where the user says nothing else.
+/// How far apart two worlds may be to count as the same, where the user sets nothing else.
 pub const MARGIN: f64 = 0.05;
 
 /// What the runs of one world gave, seed by seed.
@@ -54,7 +54,7 @@ pub struct Equivalence {
     pub margin: f64,
     /// The measures.
     pub rows: Vec<Row>,
-    /// What TCP counted in both worlds, and for what reasons it moved: no verdicts, they say where to look.
+    /// What TCP counted in both worlds, and for what reasons it moved: no verdicts, they show where to look.
     pub counted: Vec<Counted>,
 }
 
@@ -186,7 +186,7 @@ fn measured(all: &[Equivalence]) -> String {
         (
             "FCT",
             "FCT: flow completion time, from a transfer's start to its last acknowledgement, of those that completed; \
-                50 %, 95 %, 99 %: so many of them took at most this long.",
+                50 %, 95 %, 99 %: this share of them took at most this long.",
         ),
         ("timeout", "Flows with a timeout: those that had a retransmission timeout, of their SYN or later."),
         ("moves", of(Column::Moves)),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undecided_says_how_many_seeds_would_show_that_both_are_the_same() {
+    fn what_is_undecided_reports_how_many_seeds_would_show_that_both_are_the_same() {
         // A standard deviation of 0.2 for a margin of ln 1.05: (2.927 · 0.2 / 0.0488)² = 144.
         let spread = 0.2 * (7.0_f64 / 8.0).sqrt();
         let logs = [spread, -spread].repeat(4);
@@ -393,7 +393,7 @@ mod tests {
         }
 
         #[test]
-        fn fewer_seeds_never_make_what_is_not_equivalent_so_without_being_told(
+        fn fewer_seeds_than_the_fewest_decide_nothing(
             noise in prop::collection::vec(-0.2..0.2f64, 6..20), kept in 0usize..6,
         ) {
             // Fewer than the fewest decide nothing, however quiet they are.

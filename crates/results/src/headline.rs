@@ -12,7 +12,7 @@ use crate::{
 /// The run in a sentence or two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Headline {
-    /// What the reader is told first.
+    /// What the reader reads first.
     pub text: String,
     /// The system that is compared: the recommended one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -20,11 +20,11 @@ pub struct Headline {
     /// The system that it is compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<String>,
-    /// What the comparison says.
+    /// What the comparison shows.
     pub says: Finding,
 }
 
-/// What a comparison says.
+/// What a comparison shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
@@ -43,7 +43,7 @@ pub enum Finding {
 /// In one run, values nearer than this are called about the same.
 const ALIKE: f64 = 0.05;
 
-/// A measure that tells systems apart.
+/// A measure that distinguishes systems.
 #[derive(Clone, Copy)]
 enum Measure {
     Goodput,
@@ -74,7 +74,7 @@ impl Headline {
         };
         let (mut text, says) = compare(run, (name, system), (other, plain), measure);
         if matches!(measure, Measure::Goodput) {
-            // Who carries most may do so at the cost of those that want to end soon.
+            // A system that carries most may do so at the cost of those that want to end soon.
             text += &times_besides(run, (name, system), (other, plain));
         }
         Headline { text, system: Some(name.to_owned()), baseline: Some(other.to_owned()), says }
@@ -240,7 +240,7 @@ mod tests {
         Headline::of(run).text
     }
 
-    /// Systems that carried so much, over six paths of 100 Mbit/s.
+    /// Systems that carried this much, over six paths of 100 Mbit/s.
     fn carried(systems: &[(&str, f64)]) -> RunResult {
         let names: Vec<&str> = systems.iter().map(|(name, _)| *name).collect();
         let mut run = testing::run(&names, 6);
@@ -250,7 +250,7 @@ mod tests {
         run
     }
 
-    /// Systems that carried so much under each seed.
+    /// Systems that carried this much under each seed.
     fn seeds(systems: &[(&str, &[f64])]) -> RunResult {
         let mut run = RunResult::new("test", World::Sim, 1);
         for (name, seeds) in systems {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn dice_and_what_knows_all_are_recommended_to_nobody() {
+    fn dice_and_what_knows_all_are_never_recommended() {
         let name = |systems: &[&str]| {
             let systems: Vec<(&str, f64)> = systems.iter().map(|name| (*name, 10.0)).collect();
             let run = carried(&systems);
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(headline(&RunResult::new("none", World::Sim, 1)), "No system has been run.");
     }
 
-    /// Transfers that took so long on the mean.
+    /// Transfers that took this long on the mean.
     fn transfers(systems: &[(&str, f64)]) -> RunResult {
         let mut run = carried(&systems.iter().map(|(name, _)| (*name, 10.0)).collect::<Vec<_>>());
         for (name, mean) in systems {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headline_says_how_long_transfers_took_beside_connections_without_an_end() {
+    fn the_headline_shows_how_long_transfers_took_beside_connections_without_an_end() {
         let mut run = carried(&[("tcp", 13.5), ("pathchanger", 21.9)]);
         for (name, mean) in [("tcp", 0.905), ("pathchanger", 1.29)] {
             let system = run.systems.get_mut(name).unwrap();

@@ -40,7 +40,7 @@ const TOP: u32 = 50;
 const LEGEND: i32 = 690;
 /// The axis' length in pixels.
 const AXIS: usize = LEGEND as usize - 30 - 70;
-/// How near a point the pointer is told its value, in pixels, and of how many points of a line.
+/// How near a point the pointer shows its value, in pixels, and of how many points of a line.
 const REACH: i32 = 5;
 const TOLD: usize = 300;
 
@@ -54,11 +54,11 @@ pub(crate) struct Across<'a> {
     pub(crate) joined: bool,
     /// Whether each point is marked.
     pub(crate) dots: bool,
-    /// How lines are told apart.
+    /// How lines are distinguished.
     pub(crate) styles: Styles,
 }
 
-/// How lines are told apart where two things do: one by the colour, the other by dashes and marks.
+/// How lines are distinguished by two things: one by the colour, the other by dashes and marks.
 #[derive(Debug, Default)]
 pub(crate) struct Styles {
     /// By the line's text: number of its colour and of its dashes. Lines that are not here have a colour each.
@@ -71,7 +71,7 @@ pub(crate) struct Styles {
     pub(crate) heads: Vec<String>,
 }
 
-/// So many kinds of dashes, and of marks, can be told apart.
+/// The number of kinds of dashes, and of marks, that a reader can distinguish.
 pub(crate) const DASHES: usize = 4;
 /// Pixels of a dash, and of the gap behind it; the first kind has none.
 const GAPS: [(i32, i32); DASHES] = [(0, 0), (9, 5), (4, 4), (2, 7)];
@@ -92,7 +92,7 @@ pub(crate) struct Whisker {
 
 type Chart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Panels below each other as SVG text; `x` says what the horizontal axis is, `dots` marks each point.
+/// Panels below each other as SVG text; `x` is the title of the horizontal axis, `dots` marks each point.
 pub fn lines(title: &str, x: &str, panels: &[Panel], dots: bool) -> Result<String, PlotError> {
     draw(title, &Across { title: x, ticks: &[], joined: true, dots, styles: Styles::default() }, panels, &[])
 }

@@ -26,7 +26,7 @@ pub struct Look<'a> {
     pub heat: &'a dyn Fn(usize) -> f64,
     /// By index in the list of links: the text that appears when the reader points at the link.
     pub tip: &'a dyn Fn(usize) -> String,
-    /// What the legend says of links that stand out; `None` if no link does.
+    /// What the legend shows for links that stand out; `None` if no link does.
     pub key: Option<&'a str>,
 }
 

@@ -49,7 +49,7 @@ pub fn median_interval(ascending: &[f64]) -> Option<[f64; 2]> {
     let rank = if n > 1000 {
         (n as f64 / 2.0 - 1.96 * (n as f64).sqrt() / 2.0).floor() as usize
     } else {
-        // The probability of so many heads, and of at most so many.
+        // The probability of exactly `rank` heads, and of fewer than `rank`.
         let (mut exactly, mut at_most, mut rank) = (0.5f64.powi(n as i32), 0.0, 0);
         while rank < n && at_most + exactly <= 0.025 {
             at_most += exactly;

@@ -188,7 +188,7 @@ fn path_table(run: &RunResult) -> Markup {
     table(&columns, rows)
 }
 
-/// What else there is to say of each system, one line each.
+/// The other notes on each system, one line each.
 fn notes(run: &RunResult) -> Markup {
     html! {
         @if !run.systems.is_empty() {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_well_formed_and_says_what_it_must() {
+    fn the_page_is_well_formed_and_shows_what_it_must() {
         let (_, html) = make(&["tcp", "pathchanger"], 6);
         let texts = texts(&html);
         for wanted in
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_and_the_picture_of_a_run_that_was_cut_short_say_so_and_compare_nothing() {
+    fn the_page_and_the_picture_of_a_run_that_was_cut_short_show_that_and_compare_nothing() {
         let (mut run, traces) = testing::traced_run(&["tcp", "pathchanger"], 6);
         let system = run.systems.get_mut("pathchanger").unwrap();
         (system.duration_s, system.planned_s, system.goodput_mbps) = (2.5, Some(60.0), f64::NAN);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn several_seeds_have_their_differences_on_the_page_and_it_says_what_is_of_one() {
+    fn several_seeds_have_their_differences_on_the_page_and_it_shows_what_is_of_one() {
         let mut run = testing::run(&["tcp", "pathchanger"], 2);
         for (name, mbps) in [("tcp", 20.0), ("pathchanger", 70.0)] {
             let system = run.systems.get_mut(name).unwrap();

@@ -75,7 +75,7 @@ pub fn plot(run: &RunResult, traces: &[Trace], scene: &Scene) -> Result<String, 
     Ok(tooltips.over(&svg))
 }
 
-/// What the picture says where the pointer rests.
+/// What the picture shows where the pointer rests.
 fn tooltips(traces: &[Trace], panels: &[Panel]) -> Tooltips {
     let end = traces.iter().map(Trace::duration).fold(0.0, f64::max);
     let columns = Columns { left: f64::from(LEFT), right: f64::from(RIGHT), end };
@@ -93,7 +93,7 @@ struct Panel<'a> {
     trace: &'a Trace,
     result: Option<&'a SystemResult>,
     color: RGBColor,
-    /// The system, with the number that it has beside its line if only that tells it apart.
+    /// The system, with the number that it has beside its line if only that distinguishes it.
     heading: String,
     top: i32,
     strip: i32,
@@ -312,7 +312,7 @@ fn line_names(traces: &[Trace]) -> Vec<String> {
 }
 
 /// The names, none longer than `most` characters, and still different from each other: of those that begin alike the end
-/// is kept, and where that does not tell them apart their number.
+/// is kept, and where that does not distinguish them their number.
 fn distinct<'a>(names: impl Iterator<Item = &'a str> + Clone, most: usize) -> Vec<String> {
     let heads: Vec<String> = names.clone().map(|name| shorten(name, most)).collect();
     let tails: Vec<String> = names

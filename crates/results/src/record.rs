@@ -47,7 +47,7 @@ pub struct FlowRecord {
     pub retransmits: u64,
     /// Moves to another path.
     pub moves: u64,
-    /// Retransmission timeouts, the SYN's included; zero also where only [`outages`](Self::outages) tell of them.
+    /// Retransmission timeouts, the SYN's included; zero also where only [`outages`](Self::outages) show them.
     pub timeouts: u64,
     /// The connection's outages, each from a retransmission timeout on.
     pub outages: Vec<Outage>,
@@ -66,7 +66,7 @@ pub struct SubflowRecord {
     pub local: SocketAddrV6,
     /// Address and port of the end that receives.
     pub remote: SocketAddrV6,
-    /// Name of the path that the subflow was on last; `None` where the network chooses and does not say.
+    /// Name of the path that the subflow was on last; `None` where the network chooses and does not report it.
     pub path: Option<String>,
     /// Bytes of the subflow that were acknowledged in the whole run.
     pub bytes: Bytes,
@@ -80,7 +80,7 @@ pub struct SubflowRecord {
     pub bytes_in_window: Bytes,
 }
 
-/// What a sample is of. [`SamplePoint`] says which fields a kind has.
+/// What a sample is of. [`SamplePoint`] shows which fields a kind has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SampleKind {

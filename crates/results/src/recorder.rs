@@ -44,7 +44,7 @@ pub struct Recorder {
     moves_over_time: Vec<u32>,
     megabits_over_time: Vec<f64>,
     late: Option<Late>,
-    /// When flows were to begin, and how much later they did.
+    /// When flows should have begun, and how much later they did.
     late_starts: Vec<(Span, Span)>,
     late_wakeups: Vec<(Span, Span)>,
     jiffies: Option<Span>,
@@ -63,7 +63,7 @@ pub struct Late {
     pub max: Span,
     /// The share of the packets that were late.
     pub share: f64,
-    /// How late each of so many equal shares of them were.
+    /// How late equal shares of them were: one time for each share.
     pub quantiles: Vec<Span>,
     /// What the wires' threads took.
     pub wires: WireTimes,
@@ -266,7 +266,7 @@ impl Recorder {
         group.insert(last.into(), count.into());
     }
 
-    /// Takes how much later a flow began that was to begin at `due`, counted from the start of the run.
+    /// Takes how much later a flow began that should have begun at `due`, counted from the start of the run.
     pub fn late_start(&mut self, due: Span, by: Span) {
         self.late_starts.push((due, by));
     }
@@ -276,7 +276,7 @@ impl Recorder {
         self.late_wakeups.extend(wakeups);
     }
 
-    /// Takes what the clock of ticks showed at the start, if the kernel tells.
+    /// Takes what the clock of ticks showed at the start, if the kernel reports it.
     pub fn jiffies(&mut self, at_start: Option<Span>) {
         self.jiffies = at_start;
     }
@@ -309,12 +309,12 @@ impl Recorder {
         self.moves.values().sum()
     }
 
-    /// Says why the measures lack something.
+    /// Notes why the measures lack something.
     pub fn incomplete(&mut self, reason: impl Into<String>) {
         self.incomplete.push(reason.into());
     }
 
-    /// Ends the run at an instant before its planned end: what is measured ends there, and the result says that it is incomplete.
+    /// Ends the run at an instant before its planned end: the measurement ends there, and the result shows that it is incomplete.
     ///
     /// Called before the records of the flows that the end cuts off. All measures are then over the time until `at`.
     pub fn cut(&mut self, at: Time) {

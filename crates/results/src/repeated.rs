@@ -90,13 +90,13 @@ fn standard_error(values: &[f64]) -> Option<f64> {
     Some((measures::variance(values)? / values.len() as f64).sqrt())
 }
 
-/// The 97.5th percentile of Student's t with so many degrees of freedom.
+/// The 97.5th percentile of Student's t with `freedom` degrees of freedom.
 fn student_t_975(freedom: usize) -> f64 {
     const EXACT: [f64; 10] = [12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281];
     student_t(freedom, &EXACT, 1.959_963_985)
 }
 
-/// The 95th percentile of Student's t with so many degrees of freedom.
+/// The 95th percentile of Student's t with `freedom` degrees of freedom.
 fn student_t_950(freedom: usize) -> f64 {
     const EXACT: [f64; 10] = [6.3138, 2.9200, 2.3534, 2.1318, 2.0150, 1.9432, 1.8946, 1.8595, 1.8331, 1.8125];
     student_t(freedom, &EXACT, 1.644_853_627)
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_around_the_mean_and_as_wide_as_student_says() {
+    fn an_interval_is_around_the_mean_and_as_wide_as_students_t_gives() {
         // Mean 4, standard deviation 2, five values.
         let estimate = Estimate::of(&[2.0, 2.0, 4.0, 6.0, 6.0]).unwrap();
         let half = 2.7764 * 2.0 / 5f64.sqrt();

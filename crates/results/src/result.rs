@@ -109,7 +109,7 @@ pub struct SystemResult {
     /// Length of the run in seconds, warm-up included.
     #[serde(default)]
     pub duration_s: f64,
-    /// What that length was to be; `None` unless the run was cut short.
+    /// What that length should have been; `None` unless the run was cut short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_s: Option<f64>,
     /// How late the lab's wires delivered a packet at worst, in milliseconds; `None` in the simulator.
@@ -255,7 +255,7 @@ impl RunResult {
     }
 
     /// Whether all that is measured are transfers of a size: then what is carried is what is offered, and only their times
-    /// tell systems apart.
+    /// distinguish systems.
     pub fn is_of_transfers(&self) -> bool {
         let has_transfers = |system: &SystemResult| system.afct_s.is_some() || system.unfinished.is_some();
         self.systems.values().any(has_transfers)

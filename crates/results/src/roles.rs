@@ -5,14 +5,14 @@ use crate::{RunResult, SystemResult};
 /// Systems of ours with all settings at their defaults: of several in a run, the first is the one that is recommended.
 const RECOMMENDED: [&str; 5] = ["pathchanger", "route-control", "semper", "inrpp", "mptcp"];
 
-/// The system that the others are compared with: what the network does where nobody decides.
+/// The system that the others are compared with: what the network does where no system decides.
 pub(crate) fn baseline(run: &RunResult) -> Option<(&str, &SystemResult)> {
     let is_none = |name: &str| name.starts_with("route-control:") && has(name, "mode", &["none"]);
     let find = |wanted: &dyn Fn(&str) -> bool| run.systems.iter().find(|(name, _)| wanted(name));
     find(&|name| name == "tcp").or_else(|| find(&is_none)).or_else(|| find(&|name| name == "ecmp"))
 }
 
-/// The system that a reader is advised to use: neither the baseline, nor dice, nor one that knows what nobody can.
+/// The system that a reader is advised to use: neither the baseline, nor dice, nor one that knows what no real system can know.
 ///
 /// One of ours with its defaults, or else the only one that is left; `None` where several are, or none.
 pub(crate) fn recommended(run: &RunResult) -> Option<(&str, &SystemResult)> {

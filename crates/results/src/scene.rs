@@ -12,7 +12,7 @@ pub type CeilingOf<'a> = dyn FnMut(&[Option<Rate>]) -> Option<f64> + 'a;
 /// Events, and what the network can carry between senders and receivers, over the time of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scene {
-    /// What the network can carry, in Mbit/s, from so many seconds on; empty if that has no limit, or is not known.
+    /// What the network can carry, in Mbit/s, from each of these seconds on; empty if that has no limit, or is not known.
     pub(crate) ceiling: Vec<(f64, f64)>,
     /// Its mean over the measured part of the run, and over the seeds.
     pub(crate) mean: Option<f64>,
@@ -24,7 +24,7 @@ pub struct Scene {
 const MAX_SEEDS: u32 = 100;
 
 impl Scene {
-    /// What happens in a run of `scenario` under so many seeds from its own on; curves are of the first.
+    /// What happens in a run of `scenario` under `seeds` seeds from its own on; curves are of the first.
     pub fn of(scenario: &Scenario, seeds: u32, ceiling_of: &mut CeilingOf<'_>) -> Scene {
         let ceiling = steps(scenario, scenario.seed, ceiling_of).unwrap_or_default();
         // Without impairments the seeds have the same links.

@@ -16,7 +16,7 @@ use crate::{
 /// The file that a run under several seeds has.
 pub(crate) const FILE: &str = "seeds.jsonl";
 
-/// `seeds.jsonl`: a line that says what was run, then a line for each system and seed that ran to the end.
+/// `seeds.jsonl`: a line that describes what was run, then a line for each system and seed that ran to the end.
 #[derive(Debug)]
 pub struct SeedLog {
     dir: PathBuf,
@@ -78,7 +78,7 @@ impl SeedLog {
         Ok((log, done))
     }
 
-    /// Writes the whole file anew, in this order: as results came, their order was chance.
+    /// Writes the whole file again, in this order: as results came, their order was chance.
     pub fn finish(self, results: &[SeedResult]) -> Result<(), WriteError> {
         let mut text = line(&self.head)?;
         for result in results {

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::{Difference, Estimate, Repeated, RunResult, SystemResult, measures};
 
-/// From so many times another value on, the multiple says nothing but that the other is next to nothing.
+/// From this multiple of another value on, the multiple shows only that the other value is next to nothing.
 pub(crate) const MANY: f64 = 100.0;
 
 /// A column of the summary; the first is text, the others are numbers.
@@ -23,7 +23,7 @@ pub(crate) enum Column {
     Drops,
 }
 
-/// The columns that say something of this run.
+/// The columns that show something about this run.
 ///
 /// Where all flows have a size, fairness of goodput is not among them: a flow that is larger, or begins later, has another
 /// goodput without any unfairness.
@@ -142,7 +142,7 @@ impl Column {
         }
     }
 
-    /// What the column means, where its title does not say it.
+    /// What the column means, where its title does not show it.
     pub(crate) fn meaning(self) -> Option<&'static str> {
         Some(match self {
             Column::System | Column::TimesTcp => return None,
@@ -153,8 +153,8 @@ impl Column {
             Column::Less => {
                 "Less baseline: goodput in Mbit/s, or the mean time of transfers in ms, less that of the baseline, seed by seed."
             }
-            Column::MedianTime => "50 %: so many of the transfers took at most this long.",
-            Column::LongTime => "99 %: so many, likewise.",
+            Column::MedianTime => "50 %: half of the transfers took at most this long.",
+            Column::LongTime => "99 %: likewise, 99 of 100.",
             Column::Fairness => {
                 "Fairness: Jain's index over the goodput of connections without a size, 1 if all have the same."
             }
@@ -235,7 +235,7 @@ fn main_difference<'a>(run: &'a RunResult, name: &str) -> Option<&'a Difference>
     run.differences.iter().find(|one| one.system == name && one.measure == measure)
 }
 
-/// What [`taken`] says of the mean; after several seeds the mean of theirs.
+/// What [`taken`] returns for the mean; after several seeds the mean of theirs.
 pub(crate) fn mean_time(system: &SystemResult) -> Option<f64> {
     match &system.repeated {
         Some(repeated) => {
@@ -298,7 +298,7 @@ pub(crate) fn megabits(mbps: f64) -> String {
     if mbps < 10.0 { format!("{mbps:.1}") } else { format!("{mbps:.0}") }
 }
 
-/// A number with its sign, and so many digits behind the point.
+/// A number with its sign, and `digits` digits behind the point.
 pub(crate) fn signed(value: f64, digits: usize) -> String {
     let text = format!("{:.digits$}", value.abs());
     let sign = if text.bytes().all(|byte| byte == b'0' || byte == b'.') {

@@ -181,7 +181,7 @@ impl Swept {
         }
     }
 
-    /// The columns that say something of any of the runs.
+    /// The columns that show something about any of the runs.
     fn columns(&self) -> Vec<Column> {
         let of_each: Vec<Vec<Column>> = self.points.iter().map(|point| columns(&point.run)).collect();
         let less = self.points.iter().any(|point| !point.run.differences.is_empty());
@@ -242,7 +242,7 @@ impl Swept {
     }
 }
 
-/// Intervals reach so many times the largest value at most.
+/// Intervals reach at most this multiple of the largest value.
 const WIDE: f64 = 1.6;
 
 /// What a line stands for.

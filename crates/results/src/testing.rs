@@ -13,7 +13,7 @@ pub(crate) fn at(seconds: f64) -> Time {
     Time::from_nanos((seconds * 1e9).round() as u64)
 }
 
-/// A run of so many seconds, warm-up included, that is sampled five times a second.
+/// A run of `duration` seconds, warm-up included, that is sampled five times a second.
 pub(crate) fn window(warmup: u64, duration: u64) -> Window {
     Window { warmup: Span::from_secs(warmup), duration: Span::from_secs(duration), sample: Span::from_millis(200) }
 }

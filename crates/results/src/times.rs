@@ -27,7 +27,7 @@ const WIDE: f64 = 20.0;
 const MAX: usize = 400;
 
 impl Times {
-    /// These times in seconds, and so many transfers that did not complete.
+    /// These times in seconds, and `unfinished` transfers that did not complete.
     pub(crate) fn of(seconds: impl Iterator<Item = f64>, unfinished: u64) -> Times {
         let mut counts = BTreeMap::new();
         for time in seconds.filter(|time| time.is_finite()) {

@@ -7,15 +7,15 @@ use crate::{
     summary::{megabits, percent, printable_lines},
 };
 
-/// The most columns of time that tell their values; a pointer does not find narrower ones.
+/// The most columns of time that show their values; a pointer does not find narrower ones.
 const COLUMNS: usize = 200;
 
-/// Places of a picture, and what they say.
+/// Places of a picture, and what they show.
 #[derive(Debug, Default)]
 pub struct Tooltips(String);
 
 impl Tooltips {
-    /// The rectangle from `x` and `y` in pixels, `width` and `height` large, says this.
+    /// The rectangle from `x` and `y` in pixels, `width` and `height` large, shows this.
     pub fn add(&mut self, [x, y]: [f64; 2], [width, height]: [f64; 2], says: &str) {
         let says = printable_lines(says.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"));
         let _ = writeln!(
@@ -42,7 +42,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Each column's pixels, and the middle of its time, for values in so many steps.
+    /// Each column's pixels, and the middle of its time, for values in `steps` steps.
     fn of(&self, steps: usize) -> impl Iterator<Item = ([f64; 2], f64)> {
         let (count, left, end) = (steps.min(COLUMNS), self.left, self.end);
         let width = (self.right - self.left) / count.max(1) as f64;

@@ -17,7 +17,7 @@ pub enum DoubtKind {
     LateMachine,
     /// Packets were lost that no link of the scenario lost.
     LostFrames,
-    /// The system had nothing to choose from, or its choice could not help, so that the run says nothing of it.
+    /// The system had nothing to choose from, or its choice could not help, so that the run shows nothing about it.
     CouldNotAct,
     /// Connections failed for reasons of the machine.
     FailedConnections,
@@ -91,16 +91,16 @@ fn shortened(mut texts: Vec<String>) -> Vec<String> {
     texts
 }
 
-/// So many more of one kind are counted and not listed.
+/// If at least this number more of one kind follow, they are counted and not listed.
 const MANY: usize = 3;
 
 /// The probability of loss of a link that carries nothing.
 const CERTAIN: Ratio = Ratio::from_ppb(1_000_000_000);
 
-/// A way that answers take back to who decides, which nothing that is decided there changes.
+/// A path that answers take back to the node that decides, which nothing that is decided there changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnPath {
-    /// Who decides.
+    /// The node that decides.
     pub site: String,
     /// From whom answers come.
     pub far: String,
@@ -110,10 +110,10 @@ pub struct ReturnPath {
     pub egresses: Vec<Vec<ArcId>>,
 }
 
-/// Says where a system that chooses its way out could not help, as all answers came back over one path and that was dead.
+/// Reports where a system that chooses its egress could not help, as all answers came back over one path and that was dead.
 ///
 /// `moves` is how often the system moved. An arc counts as dead while it carries nothing and routing does not notice, or while
-/// it is `down` and `routed` says that no routing protocol goes around it.
+/// it is `down` and `routed` means that no routing protocol goes around it.
 pub fn dead_returns(scenario: &Scenario, seed: u64, returns: &[ReturnPath], routed: bool, moves: u64) -> Vec<Doubt> {
     let mut doubts = Vec::new();
     for back in returns {
@@ -137,7 +137,7 @@ pub fn dead_returns(scenario: &Scenario, seed: u64, returns: &[ReturnPath], rout
     doubts
 }
 
-/// How long the way back was dead while there was an egress that was not, and the first dead arc.
+/// How long the path back was dead while there was an egress that was not, and the first dead arc.
 fn dead_for(scenario: &Scenario, seed: u64, back: &ReturnPath, routed: bool) -> (Span, Option<ArcId>) {
     let mut conditions = Conditions::new(scenario, seed);
     let mut since: Option<(Span, ArcId)> = None;
@@ -175,9 +175,9 @@ fn dead_for(scenario: &Scenario, seed: u64, back: &ReturnPath, routed: bool) -> 
     (total, first)
 }
 
-/// Says of which pairs a system had a single way only, so that it could not do what it is for; `None` if each had a choice.
+/// Reports for which pairs a system had a single path only, so that it could not do what it is for; `None` if each had a choice.
 ///
-/// `ways` has for each pair of ends their names and how many ways the system had; `what` is what it chooses among.
+/// `ways` has for each pair of ends their names and how many paths the system had; `what` is what it chooses among.
 pub fn single_ways(ways: &[(String, String, usize)], what: &str) -> Option<Doubt> {
     let single: Vec<&(String, String, usize)> = ways.iter().filter(|(_, _, count)| *count < 2).collect();
     let (from, to, count) = single.first()?;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_of_one_kind_under_several_seeds_are_one_that_says_in_how_many() {
+    fn reasons_of_one_kind_under_several_seeds_are_one_that_shows_in_how_many() {
         let with = |text: Option<&str>| SystemResult {
             validity: text.map(|text| Doubt::new(DoubtKind::LateMachine, text)).into_iter().collect(),
             goodput_mbps: 1.0,

@@ -41,12 +41,12 @@ impl ScenarioBuilder {
         ScenarioBuilder { file: Table::new() }.set("duration", duration)
     }
 
-    /// Clients `c1…` at router `A`, servers `s1…` at router `B`, and so many disjoint paths between them.
+    /// Clients `c1…` at router `A`, servers `s1…` at router `B`, and `paths` disjoint paths between them.
     pub fn parallel_paths(self, paths: u32) -> Self {
         self.set("topology.generator", "parallel-paths").network("paths", paths)
     }
 
-    /// So many hosts `l1…` and `r1…` on either side of the link `L-R`.
+    /// `hosts` hosts `l1…` and `r1…` on either side of the link `L-R`.
     pub fn dumbbell(self, hosts: u32) -> Self {
         self.set("topology.generator", "dumbbell").network("hosts", hosts)
     }
@@ -138,7 +138,7 @@ impl ScenarioBuilder {
     ///
     /// # Panics
     ///
-    /// If it cannot be; says why.
+    /// If it cannot be; the error shows why.
     pub fn build(&self) -> Scenario {
         self.try_build().unwrap_or_else(|error| panic!("{error}\nin\n{}", self.text()))
     }
@@ -201,7 +201,7 @@ pub fn bulk(from: &str, to: &str) -> Part {
     flow("bulk", from, to)
 }
 
-/// Transfers that arrive at random, so many a second; give `size`.
+/// Transfers that arrive at random, `rate` a second; give `size`.
 pub fn poisson(from: &str, to: &str, rate: f64) -> Part {
     flow("poisson", from, to).with("rate", rate)
 }

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_periods_are_as_long_as_they_say_within_start_and_stop() {
+    fn fixed_periods_are_as_long_as_they_are_set_within_start_and_stop() {
         let fixed = Impairment {
             distribution: Periods::Fixed,
             start: Span::from_secs(1),

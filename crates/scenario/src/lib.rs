@@ -259,7 +259,7 @@ pub struct ExecFlow {
     pub start: Span,
     /// When it is ended if it still runs; `None`: at the end of the run.
     pub stop: Option<Span>,
-    /// Whether the run waits for it to exit; a server, which is ended with the run, says `false`.
+    /// Whether the run waits for it to exit; a server, which is ended with the run, has `false`.
     pub wait: bool,
 }
 
@@ -306,7 +306,7 @@ pub enum Change {
     Loss(Ratio),
 }
 
-/// A place in a scenario file, for errors that show only when the scenario is to run.
+/// A place in a scenario file, for errors that show only when the scenario is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The `[[flow]]` of this number, from 0.
@@ -328,7 +328,7 @@ impl Scenario {
         read::scenario(text, default_name, files)
     }
 
-    /// The seed of what is random besides traffic and the conditions of links, in a run under `seed`.
+    /// The seed of what is random other than traffic and the conditions of links, in a run under `seed`.
     pub fn chance(&self, seed: u64) -> u64 {
         // An odd constant spreads neighbouring repetitions over the seeds (Knuth's multiplicative hash).
         seed ^ u64::from(self.repetition).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -430,7 +430,7 @@ impl Flow {
     }
 }
 
-/// The least that a [request](PoissonFlow::request) has room for: it says how long it is, and how long the answer.
+/// The least that a [request](PoissonFlow::request) has room for: it contains how long it is, and how long the answer.
 pub const MIN_REQUEST: Bytes = Bytes::new(16);
 
 impl PoissonFlow {

@@ -136,7 +136,7 @@ impl SizeDistribution {
         Bytes::new(size.clamp(1.0, MAX_SIZE) as u64)
     }
 
-    /// Says what is wrong with the parameters, if anything is.
+    /// Returns what is wrong with the parameters, if anything is.
     pub fn problem(&self) -> Option<&'static str> {
         let zero = |bytes: &Bytes| bytes.get() == 0;
         match self {

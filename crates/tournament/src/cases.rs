@@ -19,7 +19,7 @@ use crate::Measure;
 pub struct Case {
     /// Its name, `family-variant`.
     pub name: &'static str,
-    /// One sentence that says what it is for.
+    /// One sentence that describes what it is for.
     pub purpose: &'static str,
     /// Whether a policy may be tuned on it.
     pub set: Set,
@@ -157,7 +157,7 @@ mod tests {
         for case in cases() {
             let scenario = case.scenario();
             assert_eq!((scenario.name.as_str(), scenario.seed), (case.name, 1));
-            // The defaults are what is judged; a case that set a key would hide a bad one.
+            // The defaults are what is judged; a case that changed a setting would hide a bad one.
             let settings: PathchangerSettings =
                 sidestep_systems::simulator().catalogue().settings(&scenario, &"pathchanger".parse().unwrap()).unwrap();
             assert_eq!(settings, PathchangerSettings::default(), "{}", case.name);

@@ -1,6 +1,6 @@
 //! Fixed assignments: each connection keeps the path that it is given when it opens.
 //!
-//! The best of them is what a policy's regret is measured against. An assignment says which paths are used at all, and
+//! The best of them is what a policy's regret is measured against. An assignment sets which paths are used at all, and
 //! in what shares. Paths that it does not use are taken out of the scenario's network.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use sidestep_net::{NamedPath, ParseError, Rate, Span, Topology};
 use sidestep_scenario::{Scenario, SystemError, SystemSpec};
 use toml::{Table, Value};
 
-/// Up to so many paths every set of them is tried.
+/// Up to this number of paths every set of them is tried.
 const ALL_SETS: usize = 3;
 
 /// Some of a scenario's paths, and how connections are spread over them.
@@ -72,7 +72,7 @@ impl Assignment {
 
     /// The scenario without the paths that are not used: each loses its first link.
     ///
-    /// Cross-traffic that enters further on still has its way.
+    /// Cross-traffic that enters further on still has its path.
     pub(crate) fn scenario(&self, scenario: &Scenario) -> Result<Scenario, ParseError> {
         let topology = &scenario.topology;
         let unused = || topology.paths().iter().zip(&self.used).filter(|(_, used)| !**used).map(|(path, _)| path);

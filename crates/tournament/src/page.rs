@@ -10,7 +10,7 @@ use crate::{
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page: what can be said in a sentence, one table of all verdicts, and every measure of every case.
+/// The page: what fits into a sentence, one table of all verdicts, and every measure of every case.
 pub fn page(tournament: &Tournament) -> String {
     let policies: Vec<&str> = tournament.summaries.iter().map(|summary| summary.policy.as_str()).collect();
     let body = html! {
@@ -289,7 +289,7 @@ fn value(values: Option<&Values>) -> String {
     }
 }
 
-/// A number with as many digits as say something.
+/// A number with as many digits as mean something.
 fn digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_as_many_digits_as_say_something() {
+    fn numbers_have_as_many_digits_as_mean_something() {
         assert_eq!([0.0, 0.12345, 1.2345, 12.345].map(digits), ["0", "0.123", "1.23", "12.3"]);
         assert_eq!([Some(1.234), Some(12.3), Some(LARGEST), None].map(times), ["1.23", "12", "∞", "–"]);
     }

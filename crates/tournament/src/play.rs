@@ -61,11 +61,11 @@ pub struct Options {
 
 /// Observes how the tournament goes, from several threads at once.
 pub trait Observer: Sync {
-    /// So much virtual time is to be simulated in all.
+    /// `total` virtual time will be simulated in all.
     fn on_start(&self, total: Span);
     /// This case is played now.
     fn plays(&self, case: &Case);
-    /// So much more has been simulated.
+    /// This much more has been simulated.
     fn on_progress(&self, elapsed: Span);
 }
 
@@ -78,7 +78,7 @@ pub trait Stage {
     fn play(&self, scenario: &Scenario, systems: &[SystemSpec], seeds: u32) -> Result<Played, String>;
 }
 
-/// Nobody observes.
+/// Observes nothing.
 impl Observer for () {
     fn on_start(&self, _: Span) {}
     fn plays(&self, _: &Case) {}
@@ -147,7 +147,7 @@ pub struct Tournament {
 pub struct CaseResult {
     /// Its name.
     pub name: &'static str,
-    /// One sentence that says what it is for.
+    /// One sentence that describes what it is for.
     pub purpose: &'static str,
     /// Whether a policy may be tuned on it.
     pub set: Set,
@@ -205,7 +205,7 @@ pub fn play(options: &Options, observer: &dyn Observer) -> Result<Tournament, Pl
     play_on(options, None, observer)
 }
 
-/// Plays all cases in the lab; it computes no regret, whatever the options say.
+/// Plays all cases in the lab; it computes no regret, whatever the options are.
 pub fn play_in_lab(options: &Options, lab: &dyn Stage, observer: &dyn Observer) -> Result<Tournament, PlayError> {
     play_on(options, Some(lab), observer)
 }

@@ -1,4 +1,4 @@
-//! What a comparison with a baseline says: a verdict by an interval, never by a point.
+//! What a comparison with a baseline shows: a verdict by an interval, never by a point.
 
 use serde::Serialize;
 use sidestep_results::Estimate;
@@ -11,7 +11,7 @@ pub const MARGIN: f64 = 0.05;
 /// The largest ratio of two values of a seed; what is beyond it counts as this, as does anything over zero.
 pub const LARGEST: f64 = 1000.0;
 
-/// What the 95 % confidence interval of a ratio says; a ratio above 1 is in the policy's favour.
+/// What the 95 % confidence interval of a ratio shows; a ratio above 1 is in the policy's favour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -41,7 +41,7 @@ pub struct Comparison {
     /// The 95 % confidence interval of `ratio`, by Student's t of its logarithm; `None` unless every seed gave both values
     /// and there are at least two.
     pub ci95: Option<[f64; 2]>,
-    /// What the interval says.
+    /// What the interval shows.
     pub verdict: Verdict,
 }
 
@@ -50,7 +50,7 @@ impl Verdict {
     pub const ALL: [Verdict; 6] =
         [Verdict::Win, Verdict::Better, Verdict::Even, Verdict::Worse, Verdict::Loss, Verdict::Undecided];
 
-    /// What a ratio and its interval say.
+    /// What a ratio and its interval show.
     pub fn of(ratio: f64, [low, high]: [f64; 2]) -> Verdict {
         let (least, most) = (1.0 - MARGIN, 1.0 + MARGIN);
         if low > most {

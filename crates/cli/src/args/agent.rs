@@ -24,9 +24,9 @@ pub struct AgentArgs {
 pub enum AgentCommand {
     /// List the connections that are moved, whether or not the agent runs
     Status(AgentStatus),
-    /// Say in three sentences why a connection, or what goes to an address, did or did not move
+    /// Explain in three sentences why a connection, or what goes to an address, did or did not move
     Explain(AgentExplain),
-    /// Write a configuration from the routes of this machine, and say what was found
+    /// Write a configuration from the routes of this machine, and report what was found
     Init {
         /// The file to write [default: standard output]
         #[arg(long, short, value_name = "FILE")]
@@ -178,19 +178,19 @@ pub struct AgentRun {
     /// Leave everything in place on SIGTERM and SIGINT too, as on SIGUSR2, for the next agent to take over
     #[arg(long)]
     pub keep: bool,
-    /// Move nobody: only decide, count and record what would be done; no mark, rule or route is set
+    /// Move no connection: only decide, count and record what would be done; no mark, rule or route is set
     #[arg(long)]
     pub dry_run: bool,
     /// Let Prometheus read metrics at this address [default: that of the file, or nowhere]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_hostd::read_address)]
     pub metrics: Option<SocketAddr>,
-    /// Have the kernel count runs of BPF programs and take their time; of all of the machine's
+    /// Make the kernel count runs of BPF programs and take their time; of all of the machine's
     #[arg(long)]
     pub bpf_stats: bool,
-    /// Say whether the file of --config is in order, and exit
+    /// Report whether the file of --config is in order, and exit
     #[arg(long, requires = "config")]
     pub check: bool,
-    /// Say it as JSON
+    /// Report it as JSON
     #[arg(long, requires = "check")]
     pub json: bool,
 }

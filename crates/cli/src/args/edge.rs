@@ -18,7 +18,7 @@ pub enum EdgeCommand {
     /// Have packets of this multihomed site take the egress that works, measured by probes
     #[command(args_conflicts_with_subcommands = true)]
     RouteControl(RouteControlArgs),
-    /// Say which path a flow takes; both edges must say the same
+    /// Show which path a flow takes; both edges must show the same
     Where(EdgeWhere),
     /// Show the paths of this network namespace's edge daemon, and what they carry; of a route controller, its egresses
     Status {
@@ -40,10 +40,10 @@ pub enum EdgeCommand {
 /// How to run an edge daemon.
 #[derive(Debug, Args)]
 pub struct EdgeRun {
-    /// The site's interfaces, the mode, the paths, and what tells that one is dead (carrier, probes); read again at SIGHUP
+    /// The site's interfaces, the mode, the paths, and what shows that one is dead (carrier, probes); read again at SIGHUP
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// Only say whether the configuration is in order
+    /// Only report whether the configuration is in order
     #[arg(long)]
     pub check: bool,
     /// Print what --check finds as JSON
@@ -129,7 +129,7 @@ pub enum RouteControlCommand {
         #[command(flatten)]
         place: RouteControlNumbers,
     },
-    /// Write a configuration from the routes, leases and firewall of this machine, and say what was found
+    /// Write a configuration from the routes, leases and firewall of this machine, and report what was found
     Init(RouteControlInit),
 }
 
@@ -153,7 +153,7 @@ pub struct RouteControlRun {
     /// The egresses, the targets, and how to decide; read again at SIGHUP
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Only say whether the configuration is in order
+    /// Only report whether the configuration is in order
     #[arg(long)]
     pub check: bool,
     /// Print what --check finds as JSON

@@ -44,7 +44,7 @@ pub const MPTCP_PM_STATE: &str = "/run/sidestep/mptcp-pm";
 /// How to run a path manager.
 #[derive(Debug, Args)]
 pub struct MptcpPmRun {
-    /// Settings, and rules for prefixes; what the command line says wins for connections that no rule names
+    /// Settings, and rules for prefixes; what the command line sets wins for connections that no rule names
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Subflows of each connection, the first included [default: 32]
@@ -71,16 +71,16 @@ pub struct MptcpPmRun {
     /// Leave the sysctl in place on SIGTERM and SIGINT too, as on SIGUSR2, for the next path manager to take over
     #[arg(long)]
     pub keep: bool,
-    /// Have the kernel do nothing: only decide, count, and say what would be done
+    /// Change nothing in the kernel: only decide, count, and report what would be done
     #[arg(long)]
     pub dry_run: bool,
     /// Let Prometheus read metrics at this address [default: that of the file, or nowhere]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_hostd::read_address)]
     pub metrics: Option<SocketAddr>,
-    /// Say whether the file of --config is in order, and exit
+    /// Report whether the file of --config is in order, and exit
     #[arg(long, requires = "config")]
     pub check: bool,
-    /// Say it as JSON
+    /// Report it as JSON
     #[arg(long, requires = "check")]
     pub json: bool,
 }

@@ -23,7 +23,7 @@ pub struct ReflectorArgs {
     /// How times are written
     #[arg(long, value_name = "CLOCK", default_value = "ntp")]
     pub clock: ClockName,
-    /// Tell senders that this machine's clock is synchronised to UTC
+    /// Report to senders that this machine's clock is synchronised to UTC
     #[arg(long)]
     pub synchronised: bool,
     /// Let Prometheus read metrics at this address [default: nowhere]

@@ -56,7 +56,7 @@ pub fn controller(args: ControllerArgs) -> Outcome {
         });
         Ok(serve(controller, listener, topologies, scrapes, announce, stopped()).await?)
     });
-    // Nobody needs the paths any more that may be being computed.
+    // The paths that may still be being computed are not needed any more.
     runtime.shutdown_background();
     outcome
 }
@@ -77,7 +77,7 @@ fn read_topology(path: &Path) -> Result<Topology, Failure> {
     Ok(topology)
 }
 
-/// Says what was read otherwise than it stands in a file.
+/// Reports what was read otherwise than it stands in a file.
 pub(super) fn warn_of(notes: Vec<ParseError>, path: &Path) {
     for note in notes {
         tracing::warn!("{}", note.in_file(path.display().to_string()));
@@ -134,7 +134,7 @@ fn run_agent(args: AgentRun) -> Outcome {
         .map_err(Failure::from)
 }
 
-/// Reads the file; what the command line says of metrics wins. An agent that follows no controller needs a destination.
+/// Reads the file; what the command line sets for metrics wins. An agent that follows no controller needs a destination.
 pub(super) fn read_config(path: &Path, given: &MetricsConfig, follows: bool) -> Result<HostConfig, Failure> {
     let (text, name) = (read(path)?, path.display().to_string());
     let parsed = HostConfig::parse(&text).and_then(|config| {
@@ -220,7 +220,7 @@ fn stop_the_router(json: bool) -> Outcome {
     Ok(())
 }
 
-/// Says that a configuration is in order, and what it holds.
+/// Prints that a configuration is in order, and what it holds.
 fn checked(config: &HostConfig, json: bool) -> Outcome {
     let destinations = config.destinations.len();
     let paths: usize = config.destinations.iter().map(|destination| destination.paths.len()).sum();

@@ -68,7 +68,7 @@ pub fn run(file: Option<&Path>, cgroup: Option<&Path>, json: bool) -> Outcome {
     let doubts =
         host.map(|config| runtime()?.block_on(doubtful_sources(&config)).map_err(Failure::from)).transpose()?;
     let mut doubts: Vec<_> = doubts.iter().flatten().map(ToString::to_string).chain(lacking).collect();
-    // Who may not ask the edge daemon is not told.
+    // A user who may not ask the edge daemon does not see its doubts.
     doubts.extend(edge_status().ok().flatten().iter().flat_map(|edge| edge.doubts.iter().map(ToString::to_string)));
     let obstacles = obstacles_here(&masks);
     let egresses = match of(Part::RouteControl) {
@@ -94,7 +94,7 @@ pub fn run(file: Option<&Path>, cgroup: Option<&Path>, json: bool) -> Outcome {
 /// What of others keeps the daemons at work here from having an effect, and firewalls that would undo an agent's moves.
 fn obstacles_here(masks: &[Mask]) -> Vec<String> {
     let mut found: Vec<_> = masks.iter().flat_map(|mask| obstacles(&[], &restored_marks(mask.bits))).collect();
-    // Who may not ask is told what else is there.
+    // A user who may not ask sees what else is there.
     let asked =
         runtime().and_then(|runtime| Ok(runtime.block_on(async { overrides_at_work(&Netlink::open()?).await })?));
     found.extend(obstacles(&asked.unwrap_or_default(), &[]));
@@ -111,7 +111,7 @@ fn obstacles_here(masks: &[Mask]) -> Vec<String> {
 
 /// The egresses of the route controller at work here; without one the interfaces of the default routes, if there are two.
 fn egresses_here() -> Result<Vec<Egress>, Failure> {
-    // Who may not ask the daemon is told what the routes say.
+    // A user who may not ask the daemon sees the egresses of the routes.
     if let Ok(Some(status)) = route_control_status() {
         return Ok(status.egresses.iter().map(egress_at_work).collect());
     }
@@ -136,7 +136,7 @@ fn egresses_of(routes: &[DefaultRoute], links: &[Interface]) -> Vec<Egress> {
     if egresses.len() < 2 { Vec::new() } else { egresses }
 }
 
-/// The bits of the mark that agents use here, or are to use: those at work, and one with this configuration.
+/// The bits of the mark that agents use here, or will use: those at work, and one with this configuration.
 fn masks(config: Option<(&Path, &HostConfig)>) -> Result<Vec<Mask>, Failure> {
     let at_work = |(process, bits)| Mask { bits, of: format!("of the agent at work (process {process})") };
     let mut masks: Vec<_> = masks_at_work()?.into_iter().map(at_work).collect();

@@ -77,7 +77,7 @@ fn reread(path: PathBuf, given: MetricsConfig) -> UnboundedReceiver<EdgeConfig> 
     })
 }
 
-/// Says that a configuration is in order, and what the other edge must have alike.
+/// Prints that a configuration is in order, and what the other edge must have alike.
 fn checked(config: &EdgeConfig, json: bool) -> Outcome {
     let mut config = config.clone();
     let origin = config.settle_seed(None);
@@ -161,7 +161,7 @@ fn status(json: bool) -> Outcome {
     for set in &status.destinations {
         println!("{}: digest {}", set.prefix, set.digest);
         if set.answers == Some(false) {
-            println!("no target answers probes by any path: they say nothing of the paths");
+            println!("no target answers probes by any path: they show nothing about the paths");
         }
         let mut table = Table::new();
         table.load_style(presets::NOTHING);

@@ -55,7 +55,7 @@ fn run_path_manager(args: MptcpPmRun) -> Outcome {
         .map_err(Failure::from)
 }
 
-/// Reads the file, if there is one; what the command line says wins for connections that no rule names.
+/// Reads the file, if there is one; what the command line sets wins for connections that no rule names.
 fn read_config(args: &MptcpPmRun) -> Result<MptcpPmConfig, Failure> {
     let mut config = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
     config.subflows.count = args.subflows.or(config.subflows.count);
@@ -75,7 +75,7 @@ fn read_file(path: &Path) -> Result<MptcpPmConfig, Failure> {
     Ok(config)
 }
 
-/// Says that a configuration is in order, and what it holds.
+/// Prints that a configuration is in order, and what it holds.
 fn checked(config: &MptcpPmConfig, json: bool) -> Outcome {
     let (wish, rules) = (config.subflows, config.rules.len());
     let (count, mode) = (wish.count.unwrap_or(sidestep_mptcp::daemon::DEFAULT_COUNT), wish.mode.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Signals to a daemon, and what it says when it is ready.
+//! Signals to a daemon, and what it reports when it is ready.
 
 use std::{io::Write, sync::Arc};
 
@@ -60,7 +60,7 @@ pub(super) fn stopped() -> impl Future<Output = ()> {
     }
 }
 
-/// Says that the daemon is ready.
+/// Reports that the daemon is ready.
 pub(super) fn announce() {
     println!("{READY}");
     let _ = std::io::stdout().flush();

@@ -40,7 +40,7 @@ pub fn run(args: &TopArgs) -> Outcome {
              `sidestep agent status` a table",
         ));
     }
-    // Whatever is wrong at the beginning is better said in a line than in a picture.
+    // Whatever is wrong at the beginning is better printed in a line than in a picture.
     let mut looker = Looker::open(args)?;
     if args.json {
         return stream(args, &mut looker, &stop);
@@ -55,7 +55,7 @@ pub fn run(args: &TopArgs) -> Outcome {
     drawn
 }
 
-/// Prints a line for each look, until nobody reads them.
+/// Prints a line for each look, until no process reads them.
 fn stream(args: &TopArgs, looker: &mut Looker<'_>, stop: &AtomicBool) -> Outcome {
     loop {
         if let Some(seen) = looker.look()? {
@@ -98,7 +98,7 @@ fn draw(args: &TopArgs, looker: &mut Looker<'_>, stop: &AtomicBool, terminal: &m
 struct Looker<'a> {
     args: &'a TopArgs,
     watch: Option<Watch>,
-    /// The inode of the directory of `watch`: an agent that begins anew makes another.
+    /// The inode of the directory of `watch`: an agent that starts again makes another.
     inode: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What an agent has in its hands, read from the kernel: for `sidestep agent status` and `sidestep top`.
+//! What an agent controls, read from the kernel: for `sidestep agent status` and `sidestep top`.
 
 use sidestep_hostd::{Overridden, RestoredMarks, restored_marks};
 use sidestep_pathchanger::daemon::{Prefixes, Reach, Sockets, host_overrides, reaches_now};
@@ -40,8 +40,8 @@ pub struct Seen {
     pub at_work: bool,
     /// Seconds since an agent was last at work, if none is.
     pub last_at_work_s: Option<f64>,
-    /// Whether the program is attached to its control group: if not, new connections are left alone. `None` where nobody can tell,
-    /// which takes CAP_SYS_ADMIN and an agent at work.
+    /// Whether the program is attached to its control group: if not, new connections are left alone. `None` where that is
+    /// unknown: to know it takes CAP_SYS_ADMIN and an agent at work.
     pub attached: Option<bool>,
     /// `none`, `connected` or `away`; `none` if no agent is at work.
     pub controller: &'static str,
@@ -63,7 +63,7 @@ pub struct Seen {
     pub stays: BTreeMap<&'static str, u64>,
     /// What went wrong since the program was loaded, by kind.
     pub errors: BTreeMap<&'static str, u64>,
-    /// What is to be noted of destinations.
+    /// Notes on destinations.
     pub notes: BTreeMap<IpNet, String>,
     /// The paths that the connections which the filter lets through are on.
     pub paths: Vec<PathSeen>,
@@ -123,7 +123,7 @@ pub struct LearntPath {
     /// Milliseconds that a segment takes on it now, where the policy measures that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<f64>,
-    /// Whether nobody takes it, as it failed or an answer to a SYN is late.
+    /// Whether no connection takes it, as it failed or an answer to a SYN is late.
     pub dead: bool,
     /// Seconds since something was delivered on it, where it failed and nothing was since.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -332,7 +332,7 @@ impl Seen {
             parts.push(format!("rules and routes put back: {}", self.mended));
         }
         if self.dry_run {
-            parts.push("dry run: nobody is moved, paths and moves are what they would be".into());
+            parts.push("dry run: no connection is moved, paths and moves are what they would be".into());
         }
         parts
     }
@@ -372,7 +372,7 @@ impl fmt::Display for LearntPath {
     }
 }
 
-/// What is known besides the connections.
+/// What is known in addition to the connections.
 struct Around {
     now: Time,
     destinations: Prefixes,

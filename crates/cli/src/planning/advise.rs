@@ -100,7 +100,7 @@ fn print(advice: &Advice, page: &Path) {
     println!("\nPage with map: {}", page.display());
 }
 
-/// What a list of so many links leaves out, if anything.
+/// What a list of `count` links leaves out, if anything.
 fn left_out(count: usize) -> Option<String> {
     let left = count.checked_sub(LISTED).filter(|left| *left > 0)?;
     Some(format!("and {left} more link{}", if left == 1 { "" } else { "s" }))
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_says_what_it_leaves_out() {
+    fn a_list_shows_what_it_leaves_out() {
         assert_eq!([0, 9, 10].map(left_out), [None, None, None]);
         assert_eq!(left_out(11).unwrap(), "and 1 more link");
         assert_eq!(left_out(13).unwrap(), "and 3 more links");

@@ -119,7 +119,7 @@ pub struct SimSweep {
     /// Directory for the results [default: out/SCENARIO-sweep]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Run even if the estimate says that there is not enough memory
+    /// Run even if the estimate shows that there is not enough memory
     #[arg(long)]
     pub force: bool,
     /// Print the results as JSON instead of a table
@@ -153,7 +153,7 @@ pub struct SimRun {
     /// Be as late as a run of the lab was: its result.json, which has the one system that is run
     #[arg(long, value_name = "FILE")]
     pub lateness: Option<PathBuf>,
-    /// Run even if the estimate says that there is not enough memory
+    /// Run even if the estimate shows that there is not enough memory
     #[arg(long)]
     pub force: bool,
     /// Print the result as JSON instead of a table
@@ -190,7 +190,7 @@ pub struct CompareArgs {
     /// A lab run counts if no larger share of its packets was more than 1 ms late
     #[arg(long, value_name = "SHARE", default_value = "1%", requires = "equivalence")]
     pub late: Ratio,
-    /// Have the simulator deliver packets, begin flows, wake programs and count ticks as the lab's run of the same seed did
+    /// Make the simulator deliver packets, begin flows, wake programs and count ticks as the lab's run of the same seed did
     #[arg(long, requires = "equivalence")]
     pub lateness: bool,
     /// Take the runs that a call before this has left in the directory of the results
@@ -279,7 +279,7 @@ pub enum Bench {
         /// How long each measurement takes, in seconds
         #[arg(long, default_value_t = 1.0)]
         seconds: f64,
-        /// Instead: memory and moves of a host with so many connections, at most 20000
+        /// Instead: memory and moves of a host with this number of connections, at most 20000
         #[arg(long, value_name = "N", conflicts_with_all = ["rounds", "seconds"])]
         connections: Option<u32>,
         /// Print the measures as JSON
@@ -492,7 +492,7 @@ pub struct TrafficSend {
     /// What its sockets are
     #[command(flatten)]
     pub socket: TrafficSocket,
-    /// Who begins the connections, if not a clock
+    /// What begins the connections, if not a clock
     #[command(flatten)]
     pub users: TrafficUsers,
     /// How many connections

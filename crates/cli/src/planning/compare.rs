@@ -58,7 +58,7 @@ pub fn run(args: CompareArgs) -> Outcome {
     Ok(())
 }
 
-/// What is to be said of systems whose MPTCP is not the kernel's in the simulator, and what to write for one that is.
+/// The note on systems whose MPTCP is not the kernel's in the simulator, and what to write for one that is.
 fn unlike_the_kernels(scenario: &Scenario, systems: &[SystemSpec]) -> Option<String> {
     let of_flows = scenario.flows.iter().filter_map(|flow| flow.transport()?.system.as_ref());
     let own = scenario.tcp.congestion_control.as_str();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_to_write_is_taken_and_needs_no_note() {
+    fn what_it_recommends_to_write_is_taken_and_needs_no_note() {
         for own in ["cubic", "reno"] {
             let system = like_the_kernels(&"mptcp:scheduler=round-robin,subflows=3".parse().unwrap(), own);
             assert_eq!(note(own, &[system.strip_prefix("--system ").unwrap()]), None, "{system}");

@@ -60,7 +60,7 @@ const PROGRAMS: Part = Part {
     text: include_str!("../../../../scenarios/unmodified.toml"),
 };
 
-/// What is told of the demonstration; `demo.json` has it.
+/// The report on the demonstration, which `demo.json` contains.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
@@ -70,7 +70,7 @@ struct Report {
     simulated: Option<String>,
     /// When one needs which, by what was measured.
     lesson: String,
-    /// What the first two parts say of the systems.
+    /// What the first two parts show about the systems.
     verdicts: Vec<Verdict>,
     /// Whether the machine kept up.
     trusted: bool,
@@ -80,7 +80,7 @@ struct Report {
     parts: Vec<Notified>,
 }
 
-/// What is told of a part.
+/// The report on a part.
 #[derive(Debug, Serialize)]
 struct Notified {
     name: &'static str,

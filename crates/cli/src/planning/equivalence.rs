@@ -47,7 +47,7 @@ pub fn repetitions(given: &[u32]) -> Result<[u32; 2], Failure> {
     }
 }
 
-/// Runs the scenario in both worlds under all seeds, and says what the ratios of their measures show.
+/// Runs the scenario in both worlds under all seeds, and reports what the ratios of their measures show.
 pub fn run(
     plan: &Plan,
     scenario: &Scenario,
@@ -100,7 +100,7 @@ pub fn run(
 }
 
 /// Which side runs which repetition, in this order: the worlds take turns, so that what changes on the machine meets both; but
-/// the lab goes first where the simulator is to be as late.
+/// the lab goes first where the simulator must be as late.
 fn order(plan: &Plan) -> Vec<(usize, u32)> {
     let most = plan.repetitions.into_iter().max().unwrap_or(0);
     let turns = (0..most).flat_map(|repetition| [(0, repetition), (1, repetition)]);
@@ -198,7 +198,7 @@ fn counts(plan: &Plan, result: &SystemResult) -> bool {
     result.late_share.is_none_or(|share| share <= plan.late) && result.lost_outside == 0 && result.incomplete.is_empty()
 }
 
-/// The result of the same run, made by an earlier call, if it is to be taken and has all these systems.
+/// The result of the same run, made by an earlier call, if it should be taken and has all these systems.
 fn kept(plan: &Plan, scenario: &Scenario, systems: &[SystemSpec], dir: &Path) -> Option<RunResult> {
     let resolved = std::fs::read_to_string(dir.join("scenario.resolved.toml")).ok().filter(|_| plan.resume)?;
     let result = std::fs::read_to_string(dir.join("result.json")).ok()?;
@@ -243,7 +243,7 @@ mod tests {
         ran: Vec<(World, u64, u32)>,
         /// How late the next simulation is.
         next: Lateness,
-        /// The stalls that the simulator was to have.
+        /// The stalls that the simulator should have had.
         stalls: Vec<Vec<(u32, Span, Span)>>,
     }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tcp_counted_is_told_of_all_that_the_simulator_counts_as_the_lab_does() {
+    fn what_tcp_counted_is_shown_for_all_that_the_simulator_counts_as_the_lab_does() {
         let counted = |worlds| found(&plan(worlds, 6), &mut Fake::default())[0]["counted"].clone();
         let of_sim = counted([World::Sim, World::Lab]);
         assert_eq!(of_sim.as_array().map(Vec::len), Some(1), "{of_sim}");

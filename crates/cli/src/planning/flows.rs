@@ -1,4 +1,4 @@
-//! What `maxflow`, `advise` and `topo` take for maximum flows, and how they say what was assumed.
+//! What `maxflow`, `advise` and `topo` take for maximum flows, and how they report what was assumed.
 
 use sidestep_advise::{Assumption, Capacities};
 use sidestep_maxflow::Sampling;

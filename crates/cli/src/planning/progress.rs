@@ -15,7 +15,7 @@ use sidestep_net::{Rate, Span};
 use sidestep_results::SystemResult;
 use sidestep_scenario::SystemSpec;
 
-/// A bar of so many steps that looks like `style`.
+/// A bar of `steps` steps that looks like `style`.
 fn bar(steps: u64, style: &str) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -78,7 +78,7 @@ impl BenchProgress {
         BenchProgress { bar }
     }
 
-    /// A step of so many begins.
+    /// Step number `step` of `of` begins.
     pub fn step(&self, what: &str, step: usize, of: usize) {
         self.bar.set_length(of as u64);
         self.bar.set_position(step as u64);

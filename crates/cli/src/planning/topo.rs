@@ -181,12 +181,12 @@ fn prune(options: &TopologyArgs) -> Outcome {
     Ok(())
 }
 
-/// Writes the topology in the format that the extension of the file says.
+/// Writes the topology in the format that the extension of the file names.
 fn convert(options: &TopologyArgs, file: &Path, rates: &RateArgs, delay: Span) -> Outcome {
     let mut graph = topology(options.data.data.as_deref(), &options.topology)?;
     let extension = file.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
     let format = extension.unwrap_or_default();
-    // GraphML says nothing of what it does not know; the others must.
+    // GraphML leaves out what it does not know; the others must have a value.
     let (mut no_rate, mut no_delay) = (0, 0);
     let usual = || usual_rate(graph.edges.iter().filter_map(|edge| edge.rate));
     let rate = rates.default_rate.unwrap_or_else(usual);

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::common::{BULK, Ended, Room, Running, TWO_PATHS, processes_in, root_or_skip, traces_of};
 
-/// Starts a lab with all its daemons and a program that puts a daemon of its own where nobody waits for it; returns
+/// Starts a lab with all its daemons and a program that puts a daemon of its own where no process waits for it; returns
 /// in mid-run.
 fn lab_in_mid_run(room: &Room, name: &str) -> Running {
     let daemon = r#"
@@ -39,7 +39,7 @@ fn end(running: Running) -> Ended {
 }
 
 #[test]
-fn an_interrupted_run_cleans_up_and_says_so() {
+fn an_interrupted_run_cleans_up_and_reports_it() {
     if !root_or_skip("a lab run") {
         return;
     }
@@ -54,7 +54,7 @@ fn an_interrupted_run_cleans_up_and_says_so() {
 }
 
 #[test]
-fn a_run_whose_program_fails_cleans_up_and_says_which() {
+fn a_run_whose_program_fails_cleans_up_and_reports_which() {
     if !root_or_skip("a lab run") {
         return;
     }
@@ -72,7 +72,7 @@ command = ["sh", "-c", "echo broken >&2; exit 1"]
 }
 
 #[test]
-fn a_run_whose_controller_is_killed_cleans_up_and_says_so() {
+fn a_run_whose_controller_is_killed_cleans_up_and_reports_it() {
     if !root_or_skip("a lab run") {
         return;
     }
@@ -105,7 +105,7 @@ fn what_a_killed_lab_left_is_removed_by_lab_clean_which_leaves_running_labs_alon
     let cleaned: Value = serde_json::from_str(&cleaned.stdout).unwrap();
     assert!(cleaned["running"].as_array().unwrap().contains(&other.lab().into()), "{cleaned:#}");
     assert!(!cleaned["removed"].as_array().unwrap().contains(&other.lab().into()), "{cleaned:#}");
-    // If the other lab had lost anything, its error would say so.
+    // If the other lab had lost anything, its error would show that.
     thread::sleep(Duration::from_millis(300));
     other.signal(Signal::SIGINT);
     assert_eq!(end(other).error(1), "interrupted; everything was cleaned up");

@@ -26,7 +26,7 @@ pub const RUN: &str = "/run/sidestep";
 /// Longer than any command here should take, also on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Two slow paths between one client and one server, and an agent that is quick to move; flows are to be added.
+/// Two slow paths between one client and one server, and an agent that is quick to move; add flows.
 ///
 /// The queues are so long that nothing is dropped for want of room.
 pub const TWO_PATHS: &str = r#"
@@ -163,7 +163,7 @@ fn is_sender(log: &fs::DirEntry) -> bool {
 }
 
 impl Running {
-    /// The name of the lab that this process makes, if it is to make one.
+    /// The name of the lab that this process makes, if it must make one.
     pub fn lab(&self) -> &str {
         &self.lab
     }
@@ -173,13 +173,13 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits until a daemon says that it does its work.
+    /// Waits until a daemon reports that it does its work.
     pub fn wait_until_ready(&mut self) {
         let stdout = self.stdout.clone();
         self.wait_until("the daemon being ready", || fs::read_to_string(&stdout).is_ok_and(|text| text == "ready\n"));
     }
 
-    /// Waits until it has printed so many whole lines on standard output; returns them.
+    /// Waits until it has printed `count` whole lines on standard output; returns them.
     pub fn wait_until_printed(&mut self, count: usize) -> Vec<String> {
         let stdout = self.stdout.clone();
         let printed = || fs::read_to_string(&stdout).unwrap_or_default();
@@ -246,7 +246,7 @@ impl Drop for Running {
 }
 
 impl Ended {
-    /// Asserts that all went well, and nothing was said on standard error.
+    /// Asserts that all went well, and nothing was printed on standard error.
     #[track_caller]
     pub fn is_fine(&self) {
         assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:#?}");
@@ -303,7 +303,7 @@ pub fn processes_in(lab: &str) -> Vec<(i32, String)> {
     let pids = fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let member = |pid: i32| {
-        // Whoever ends while we look is not there. Zombies hold nothing, and wait for somebody else to reap them.
+        // A process that ends while we look is not there. Zombies hold nothing, and wait for another process to reap them.
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?.replace('\0', " ");
         (groups.contains(lab) && !command.is_empty()).then_some((pid, command))

@@ -3,7 +3,7 @@
 use crate::common::Room;
 
 #[test]
-fn the_demonstration_says_when_one_needs_which_by_what_it_measured() {
+fn the_demonstration_explains_when_one_needs_which_by_what_it_measured() {
     let room = Room::new();
     let done = room.run(&["demo", "--sim", "--out", "demo"]);
     done.is_fine();

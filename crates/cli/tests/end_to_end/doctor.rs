@@ -1,4 +1,4 @@
-//! What `doctor` says of this machine is what is so, whoever asks, and nothing stays.
+//! What `doctor` reports about this machine is true, with and without privilege, and nothing stays.
 
 use std::{
     collections::BTreeSet,
@@ -35,7 +35,7 @@ fn as_root_all_is_there_and_nothing_is_left() {
 }
 
 #[test]
-fn without_privilege_it_says_what_it_could_not_try() {
+fn without_privilege_it_reports_what_it_could_not_try() {
     let room = Room::new();
     let ended = room.start_command(unprivileged(&room, &["doctor", "--json"])).wait();
     assert!(ended.error(3).starts_with("the agent cannot be seen to work here for want of: CAP_BPF"), "{ended:?}");
@@ -45,7 +45,7 @@ fn without_privilege_it_says_what_it_could_not_try() {
     for id in ["sock-ops", "path-changer", "cgroup-attach", "tc-bpf"] {
         assert_eq!(state(&report, id), "not tried", "{report:#}");
     }
-    // Networks can be tried by anybody where user namespaces are allowed.
+    // Networks can be tried by any user where user namespaces are allowed.
     let networks = if state(&report, "user-namespaces") == "present" { "present" } else { "not tried" };
     for id in ["network-namespaces", "policy-routing", "ecn", "sock-diag"] {
         assert_eq!(state(&report, id), networks, "{report:#}");

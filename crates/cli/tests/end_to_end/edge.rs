@@ -34,7 +34,7 @@ fn a_configuration_is_checked_and_its_mistakes_are_shown_with_a_caret() {
 }
 
 #[test]
-fn a_file_says_where_a_flow_goes_and_both_directions_go_alike() {
+fn a_file_sets_where_a_flow_goes_and_both_directions_go_alike() {
     let room = Room::new();
     let file = room.write("edge.toml", FILE);
     let place = |from: &str, to: &str| {

@@ -110,7 +110,7 @@ fn a_program_that_does_not_end_in_time_leaves_the_results_marked_incomplete() {
 
 /// Without root already, the program runs as it is.
 #[test]
-fn without_privilege_a_lab_and_an_agent_say_that_they_need_it() {
+fn without_privilege_a_lab_and_an_agent_report_that_they_need_it() {
     let room = Room::new();
     let file = room.write("fine.toml", &format!("duration = \"3 s\"\n{TWO_PATHS}{BULK}"));
     let config = room.write("agent.toml", ONE_PATH);
@@ -147,7 +147,7 @@ fn a_controller_without_a_network_is_wrong_usage() {
 }
 
 #[test]
-fn agents_that_cannot_work_say_why() {
+fn agents_that_cannot_work_report_why() {
     if !root_or_skip("agents") {
         return;
     }
@@ -164,7 +164,7 @@ fn agents_that_cannot_work_say_why() {
 }
 
 #[test]
-fn routers_that_cannot_work_say_why() {
+fn routers_that_cannot_work_report_why() {
     if !root_or_skip("a router") {
         return;
     }

@@ -22,7 +22,7 @@ fn three_paths(duration: &str) -> ScenarioBuilder {
         .network("ecn", "30 packets")
 }
 
-/// So many connections of each client.
+/// `count` connections of each client.
 fn connections(count: u32) -> Part {
     bulk("c*", "s*").with("name", "bulk").with("connections", count)
 }

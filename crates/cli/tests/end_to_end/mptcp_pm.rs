@@ -1,4 +1,4 @@
-//! `sidestep mptcp-pm`: what it says of its file, of itself, and of a machine that is not for it.
+//! `sidestep mptcp-pm`: what it reports about its file, about itself, and about a machine that is not for it.
 
 use std::{fs, process::Command};
 

@@ -225,7 +225,7 @@ fn a_second_agent_is_refused_where_it_would_use_what_another_one_uses() {
 }
 
 #[test]
-fn a_killed_agent_is_removed_in_its_own_network_namespace_only_and_status_says_that_it_is_gone() {
+fn a_killed_agent_is_removed_in_its_own_network_namespace_only_and_status_shows_that_it_is_gone() {
     if !root_or_skip("a killed agent") {
         return;
     }
@@ -244,7 +244,7 @@ fn a_killed_agent_is_removed_in_its_own_network_namespace_only_and_status_says_t
     assert!(read()["last_at_work_s"].as_f64().is_some_and(|seconds| seconds < 60.0), "{}", read());
     assert!(status(false).contains("no agent is at work since "), "{}", status(false));
 
-    // Somebody has to be in the namespace for others to find it.
+    // A process must be in the namespace for others to find it.
     let mut sleep = host.network.run(|| Ok(Command::new("sleep").arg("100").spawn().unwrap())).unwrap();
     let outside = host.room.run(&["agent", "stop", "--state", &state]);
     let place = outside.error(1).split("--net=").nth(1).unwrap().split(' ').next().unwrap().to_string();
@@ -255,7 +255,7 @@ fn a_killed_agent_is_removed_in_its_own_network_namespace_only_and_status_says_t
         host.room.start(&["agent", "--config", &host.config, "--state", &state, "--cgroup", &cgroup]).wait();
     assert!(elsewhere.error(1).contains("left rules and routes in another network namespace"), "{elsewhere:?}");
     assert_eq!(host.traces(), ALL);
-    // What the message says is what helps.
+    // What the message recommends is what helps.
     let mut nsenter = Command::new("nsenter");
     nsenter.arg(format!("--net={place}")).arg(crate::common::PROGRAM).args(["agent", "stop", "--state", &state]);
     let stopped = host.room.start_command(nsenter).wait();
@@ -266,7 +266,7 @@ fn a_killed_agent_is_removed_in_its_own_network_namespace_only_and_status_says_t
 }
 
 #[test]
-fn status_says_that_the_program_is_not_attached() {
+fn status_shows_that_the_program_is_not_attached() {
     if !root_or_skip("a program that is detached") {
         return;
     }
@@ -334,7 +334,7 @@ fn an_agent_does_not_begin_in_tables_that_others_use() {
     assert!(ended.error(1).starts_with("the routing table 8301 holds a route to 2001:db8::/64 "), "{ended:?}");
     assert_eq!(host.traces(), NOTHING);
     assert!(host.ip("-6 route show table 8301").contains("2001:db8::/64 dev lo"));
-    // Whoever takes over says so, and works.
+    // An agent that takes over reports that, and works.
     host.ip("-6 route flush table 8301");
     host.start_ready(&host.state(), &[]).kill();
     host.ip("-6 route add 2001:db8:1::/64 dev lo table 8301");
@@ -378,7 +378,7 @@ fn tables_and_priorities_of_the_kernel_are_refused() {
 }
 
 #[test]
-fn somebody_elses_pins_beside_the_state_stay() {
+fn another_programs_pins_beside_the_state_stay() {
     if !root_or_skip("pins of others") {
         return;
     }

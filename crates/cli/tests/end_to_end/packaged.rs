@@ -157,7 +157,7 @@ fn a_configuration_is_checked_without_privilege_and_without_effect() {
         .lines()
         .map(|line| line.strip_prefix("#:").unwrap_or(line).to_string() + "\n")
         .collect();
-    // Providers whose sources are not named are taken to be those of the interfaces, which is said.
+    // Providers whose sources are not named are taken to be those of the interfaces, which a warning reports.
     let assuming: String =
         suggested.lines().filter(|line| !line.starts_with("sources")).map(|line| line.to_string() + "\n").collect();
     // Nor are those that are named addresses of this machine.

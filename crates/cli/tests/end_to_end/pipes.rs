@@ -1,4 +1,4 @@
-//! Standard output and error that nobody reads, that are full, or that are no terminal.
+//! Standard output and error that no process reads, that are full, or that are no terminal.
 
 use std::{
     fs::File,
@@ -20,7 +20,7 @@ link = [{{ ends = ["c", "A"], rate = "1 Gbit/s", delay = "0 ms" }}, {{ ends = ["
     )
 }
 
-/// The writing end of a pipe that nobody will ever read.
+/// The writing end of a pipe that no process will ever read.
 fn unread() -> Stdio {
     let (reading, writing) = nix::unistd::pipe().unwrap();
     drop(reading);
@@ -50,7 +50,7 @@ fn commands(room: &Room) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn no_command_minds_that_nobody_reads_what_it_prints() {
+fn no_command_fails_when_no_process_reads_what_it_prints() {
     let room = Room::new();
     for arguments in commands(&room) {
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
@@ -60,7 +60,7 @@ fn no_command_minds_that_nobody_reads_what_it_prints() {
         assert_eq!((ended.status.code(), ended.stderr.len()), (Some(0), 0), "{arguments:?}: {ended:?}");
     }
     let ended = run(&["agent", "--check", "--config", "/none"], Stdio::null(), unread());
-    assert_eq!(ended.status.code(), Some(2), "an error is one even if nobody reads it");
+    assert_eq!(ended.status.code(), Some(2), "an error is one even if no process reads it");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn what_cannot_be_written_for_another_reason_is_an_error() {
 }
 
 #[test]
-fn top_draws_on_terminals_only_and_says_what_to_do_elsewhere() {
+fn top_draws_on_terminals_only_and_prints_what_to_do_elsewhere() {
     let ended = Room::new().run(&["top"]);
     assert!(ended.error(2).contains("`sidestep top --json`"), "{ended:?}");
     for wrong in [&["top", "--interval", "1 ms"][..], &["top", "--interval", "soon"], &["top", "--reason", "none"]] {

@@ -55,7 +55,7 @@ fn scenarios_are_listed_by_set_and_written_as_files_that_run() {
 }
 
 #[test]
-fn the_lab_has_a_list_of_its_own_and_says_that_it_needs_root() {
+fn the_lab_has_a_list_of_its_own_and_reports_that_it_needs_root() {
     let room = Room::new();
     let listed = room.run(&["bench", "policies", "--world", "lab", "--list", "--json"]);
     listed.is_fine();

@@ -33,7 +33,7 @@ fn all_installed(programs: &[&str]) -> bool {
     false
 }
 
-/// Says that a test is skipped for want of a program.
+/// Prints that a test is skipped for want of a program.
 fn missing(program: &str) {
     let required = std::env::var_os("SIDESTEP_REQUIRE_ROOT").is_some_and(|value| value == "1");
     assert!(!required, "{program} is not installed, and SIDESTEP_REQUIRE_ROOT=1 allows no skipping");

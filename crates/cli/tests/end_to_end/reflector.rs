@@ -1,4 +1,4 @@
-//! `sidestep reflector`: it answers, ends at a signal, and says what is in its way.
+//! `sidestep reflector`: it answers, ends at a signal, and reports what prevents its start.
 
 use std::{
     cell::{Cell, RefCell},
@@ -51,7 +51,7 @@ fn a_reflector_answers_until_a_signal_ends_it() {
 }
 
 #[test]
-fn wrong_options_of_a_reflector_and_missing_rights_are_told_in_one_line() {
+fn wrong_options_of_a_reflector_and_missing_rights_are_reported_in_one_line() {
     let room = Room::new();
     for arguments in
         [["--listen", "nowhere"], ["--rate", "0"], ["--sessions", "1"], ["--expiry", "soon"], ["--clock", "sundial"]]

@@ -20,7 +20,7 @@ fn network(middles: &[&str]) -> String {
     format!("[topology]\nnode = [{hosts}{nodes}]\nlink = [\n{}{}{links}]\n", link("c1", "A"), link("s1", "B"))
 }
 
-/// Waits until there are so many paths, and returns their ids.
+/// Waits until there are `count` paths, and returns their ids.
 async fn paths(watcher: &mut Watcher<PathUpdate>, count: usize) -> Vec<String> {
     let ids =
         |update: &PathUpdate| update.sets.iter().flat_map(|set| &set.paths).map(|path| path.id.to_string()).collect();
@@ -37,7 +37,7 @@ async fn paths(watcher: &mut Watcher<PathUpdate>, count: usize) -> Vec<String> {
     timeout(Duration::from_secs(20), waiting).await.unwrap()
 }
 
-/// Sends SIGHUP and waits until the log says this.
+/// Sends SIGHUP and waits until the log contains this.
 fn hang_up(running: &mut Running, log: &std::path::Path, says: &str) {
     running.signal(Signal::SIGHUP);
     running.wait_until(says, || fs::read_to_string(log).is_ok_and(|text| text.contains(says)));
@@ -60,7 +60,7 @@ async fn a_controller_that_gets_sighup_reads_its_topology_again_and_keeps_it_whe
     let after = paths(&mut watcher, 3).await;
     assert!(before.iter().all(|id| after.contains(id)), "paths that stay keep their ids: {before:?}, {after:?}");
 
-    // A router of that name is missing: the log says where.
+    // A router of that name is missing: the log shows where.
     let broken = network(&["m1"]).replacen("\"m1\"", "\"m4\"", 1);
     assert_ne!(broken, network(&["m1"]));
     room.write("network.toml", &broken);

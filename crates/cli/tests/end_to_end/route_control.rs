@@ -1,4 +1,5 @@
-//! `sidestep edge route-control`: what it says of its file, of itself and of what is missing, and a real process that is killed.
+//! `sidestep edge route-control`: what it reports about its file, about itself and about what is missing; and a
+//! real process that is killed.
 
 use std::{os::fd::AsFd, process::Command, time::Duration};
 

@@ -174,7 +174,7 @@ fn a_sweep_runs_each_value_with_each_and_ends_in_one_table_one_picture_and_one_p
 }
 
 #[test]
-fn a_sweep_that_cannot_be_run_says_which_value_it_is() {
+fn a_sweep_that_cannot_be_run_reports_which_value_it_is() {
     let room = Room::new();
     let file = room.write("two.toml", &format!("duration = \"2 s\"\n{TWO_PATHS}{BULK}"));
     let run = |over: &str| room.run(&["sim", "sweep", &file, "--system", "tcp", "--over", over, "--out", "swept"]);

@@ -1,6 +1,6 @@
 //! The lab is killed at any instant, and the next run removes what it left, and nothing that is not its own.
 //!
-//! A few kills with every test run; `make soak-lab` takes 200. `SIDESTEP_SOAK_LAB` says how many, `SIDESTEP_SOAK_SEED`
+//! A few kills with every test run; `make soak-lab` takes 200. `SIDESTEP_SOAK_LAB` sets how many, `SIDESTEP_SOAK_SEED`
 //! at which instants.
 
 use std::{
@@ -27,7 +27,7 @@ const FEW: u32 = 10;
 /// What the scenario lasts, set-up and tear-down not counted.
 const DURATION: Duration = Duration::from_millis(600);
 
-/// What a daemon of a program that runs in the lab leaves, were nobody to look for it.
+/// What a daemon of a program that runs in the lab leaves, if no process looked for it.
 const DAEMON: &str = "(setsid sleep 1000 &)";
 
 /// When a lab was killed.
@@ -66,7 +66,7 @@ fn a_lab_killed_at_any_instant_is_cleaned_up_by_the_next_which_touches_nothing_e
     );
     seclude();
     let decoys = Decoys::plant(&room);
-    // How long an undisturbed run takes says at which instants there is something to kill.
+    // How long an undisturbed run takes shows at which instants there is something to kill.
     let began = Instant::now();
     let mut whole = Lab::start(&room, &scenario);
     assert!(whole.child.wait().unwrap().success(), "an undisturbed run fails");
@@ -106,7 +106,7 @@ fn a_lab_killed_at_any_instant_is_cleaned_up_by_the_next_which_touches_nothing_e
     assert_eq!(kills.iter().sum::<u32>(), wanted, "{missed} runs ended before they were killed");
 }
 
-/// A run. It is not reaped until its successor has cleaned up, as if nobody waited for it.
+/// A run. It is not reaped until its successor has cleaned up, as if no process waited for it.
 struct Lab {
     child: Child,
     name: String,
@@ -123,7 +123,7 @@ impl Lab {
         Lab { name: lab_of(child.id()), child, out }
     }
 
-    /// Kills it so long after its start; `None` if it had ended by then.
+    /// Kills it this long after its start; `None` if it had ended by then.
     fn kill_at(&mut self, instant: Duration) -> Option<Phase> {
         let began = Instant::now();
         let mut sends_since = None;
@@ -165,7 +165,7 @@ impl Lab {
     }
 }
 
-/// Gives the calling thread, and what it starts, a network and mounts of its own, in which decoys disturb nobody.
+/// Gives the calling thread, and what it starts, a network and mounts of its own, in which decoys disturb no other process.
 fn seclude() {
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).unwrap();
     let none = None::<&str>;
@@ -174,7 +174,7 @@ fn seclude() {
     mount(Some("bpf"), "/sys/fs/bpf", Some("bpf"), MsFlags::empty(), none).unwrap();
 }
 
-/// Things with names like ours that are somebody else's; gone when dropped.
+/// Things with names like ours that belong to another program; gone when dropped.
 struct Decoys {
     directories: Vec<PathBuf>,
     processes: Vec<Child>,

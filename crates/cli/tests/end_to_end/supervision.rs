@@ -1,4 +1,4 @@
-//! What daemons tell the service manager that started them, and which of their ends it may try again.
+//! What daemons report to the service manager that started them, and which of their ends it may try again.
 
 use std::{
     os::unix::net::UnixDatagram,
@@ -24,14 +24,14 @@ impl Manager {
         Manager { socket, messages: Vec::new() }
     }
 
-    /// Starts a daemon under it, which is to ping it every 200 ms.
+    /// Starts a daemon under it, which must ping it every 200 ms.
     fn start(&self, room: &Room, arguments: &[&str]) -> Running {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).env("NOTIFY_SOCKET", room.path("notify")).env("WATCHDOG_USEC", "600000");
         room.start_command(command)
     }
 
-    /// Waits until it has been told something that begins like this, and returns that.
+    /// Waits until it has received something that begins like this, and returns that.
     fn told(&mut self, beginning: &str) -> String {
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {
@@ -71,7 +71,7 @@ fn ip(arguments: &str) {
 }
 
 #[test]
-fn a_router_says_that_it_is_ready_what_matters_and_that_its_loop_turns() {
+fn a_router_reports_that_it_is_ready_what_matters_and_that_its_loop_turns() {
     if !root_or_skip("a router") {
         return;
     }

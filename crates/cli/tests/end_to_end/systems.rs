@@ -173,7 +173,7 @@ fn a_new_flow_label_leads_connections_off_a_path_where_everything_vanishes() {
 }
 
 #[test]
-fn plb_runs_where_the_kernel_has_dctcp_and_says_so_where_not() {
+fn plb_runs_where_the_kernel_has_dctcp_and_reports_where_not() {
     if !root_or_skip("a lab run") {
         return;
     }
@@ -218,7 +218,7 @@ fn a_flow_of_plain_tcp_is_left_alone_beside_flows_that_agents_move() {
 }
 
 #[test]
-fn the_lab_says_what_linux_does_not_have_of_mptcp() {
+fn the_lab_reports_what_linux_does_not_have_of_mptcp() {
     if !root_or_skip("a lab run") {
         return;
     }

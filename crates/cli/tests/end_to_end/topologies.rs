@@ -173,7 +173,7 @@ fn a_topology_is_converted_and_its_shared_risks_count() {
 }
 
 #[test]
-fn figures_of_topologies_are_computed_from_the_zoo_that_is_built_in_and_others_say_which_data_they_need() {
+fn figures_of_topologies_are_computed_from_the_zoo_that_is_built_in_and_others_report_which_data_they_need() {
     let room = Room::new();
     let done = room.run(&["repro", "run", "tpc-fig8b", "tpc-fig6a", "--out", "repro", "--data", "."]);
     done.is_fine();
@@ -199,7 +199,7 @@ fn figures_of_topologies_are_computed_from_the_zoo_that_is_built_in_and_others_s
 }
 
 #[test]
-fn without_data_there_is_the_topology_zoo_and_for_the_rest_the_error_says_where_it_is() {
+fn without_data_there_is_the_topology_zoo_and_for_the_rest_the_error_shows_where_it_is() {
     let room = Room::new();
     let error = room.run(&["topo", "list", "--set", "repetita", "--data", "."]).error(3).to_string();
     assert!(error.contains("svissicchio/Repetita") && error.contains("--data"), "{error}");

@@ -189,7 +189,7 @@ async fn only_a_watcher_that_is_to_fail_fast_fails() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_never_reads_delays_nobody_and_not_the_shutdown() {
+async fn a_watcher_that_never_reads_delays_no_other_and_not_the_shutdown() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&unix(&dir)).await;
     // With a window of ten bytes not even the first update gets through.

@@ -84,7 +84,7 @@ pub(crate) fn word_of_held(packet: &Packet) -> u32 {
     word_of(packet) | if packet.flags.has(Flags::CE) { MARKED } else { 0 }
 }
 
-/// Whether the word of a packet says that it was marked.
+/// Whether the word of a packet shows that it was marked.
 pub(crate) fn is_marked(word: u32) -> bool {
     word & MARKED != 0
 }

@@ -47,7 +47,7 @@ impl<F: FnMut(u32, &Leaving, &mut Node<'_>) -> Fate + Send> Behaviour for Decide
     }
 }
 
-/// Holds each packet that leaves by one arc for so long.
+/// Holds each packet that leaves by one arc for this long.
 #[derive(Debug)]
 struct Holds {
     record: Shared,
@@ -360,7 +360,7 @@ fn a_dropped_packet_is_lost_under_its_reason() {
 }
 
 #[test]
-fn a_node_may_change_what_a_packet_says_but_not_how_long_it_is() {
+fn a_node_may_change_what_a_packet_holds_but_not_how_long_it_is() {
     let mut lab = Lab::new(triangle(), Config { ecn: true, ..Config::rfc() });
     lab.decide("A", |_, leaving, node| {
         node.edit(leaving.packet, |packet| {

@@ -19,12 +19,12 @@ impl Steering for Notes {
     }
 }
 
-/// A flow of so many bytes over a line of 50 Mbit/s and 24 ms, just opened.
+/// A flow of `bytes` bytes over a line of 50 Mbit/s and 24 ms, just opened.
 fn opened(bytes: u64) -> (Topology, World<Notes>, FlowId) {
     late(bytes, &[])
 }
 
-/// A flow of so many bytes over that line, just opened, between programs that are woken so late.
+/// A flow of `bytes` bytes over that line, just opened, between programs that are woken this late.
 fn late(bytes: u64, lateness: &[(Span, Span)]) -> (Topology, World<Notes>, FlowId) {
     let topology = dumbbell(1);
     let tcp = Config { profile: Profile::Linux, ..Config::rfc() };
@@ -109,7 +109,7 @@ fn an_empty_flow_of_late_programs_is_a_fin() {
 }
 
 #[test]
-fn the_last_segment_of_a_longer_flow_says_that_nothing_follows() {
+fn the_last_segment_of_a_longer_flow_shows_that_nothing_follows() {
     let (_, mut world, flow) = opened(100_000);
     ends(&mut world, flow);
     assert_eq!((world.acked_bytes(flow), world.sender(flow).unwrap().supplied()), (100_000, 71));
@@ -134,10 +134,10 @@ fn a_servers_fin_that_is_lost_goes_again_and_its_program_hears_of_it() {
     let [finished, over] = ends(&mut world, flow);
     assert!(finished > millis(2_000) && over > finished, "{finished:?}, {over:?}");
     let of_server = |event: &&(Half, Event)| event.0 == Half::Receiver;
-    let heard: Vec<_> = world.steering.0.iter().filter(of_server).map(|(_, event)| *event).collect();
-    assert_eq!(heard[0], Event::Accepted);
-    let timeouts = heard.iter().filter(|event| matches!(event, Event::Signals(signals) if signals.timeout())).count();
-    assert!(timeouts >= 2 && heard.contains(&Event::Retransmitted(1)), "{heard:?}");
+    let events: Vec<_> = world.steering.0.iter().filter(of_server).map(|(_, event)| *event).collect();
+    assert_eq!(events[0], Event::Accepted);
+    let timeouts = events.iter().filter(|event| matches!(event, Event::Signals(signals) if signals.timeout())).count();
+    assert!(timeouts >= 2 && events.contains(&Event::Retransmitted(1)), "{events:?}");
     assert_eq!(world.server(flow).unwrap().counters().unwrap().timeouts as usize, timeouts);
 }
 

@@ -6,7 +6,7 @@ use super::*;
 
 const SECOND: Span = Span::from_secs(1);
 
-/// A connection of so many subflows, each over a path of 10 Mbit/s of its own, whose joins are staggered.
+/// A connection of `paths` subflows, each over a path of 10 Mbit/s of its own, whose joins are staggered.
 fn staggered(paths: u32, interval: Span) -> (Lab, Vec<(RouteId, RouteId)>) {
     let mut lab = Lab::new(parallel(paths), coupled());
     lab.mptcp.joins = Some(Joins { delay: Span::from_millis(50), interval });
@@ -163,7 +163,7 @@ fn under_the_scheduler_of_linux_the_third_packet_of_a_join_goes_again_until_it_i
     assert_eq!((lab.ready(flow, 2)[1], second(&lab).supplied()), (None, 0));
     lab.set_path(2, LinkState::Up);
     lab.world.run_until(after(40));
-    // It went in vain again after two round trips, and once more after four: the answer came after five.
+    // It was sent again without success after two round trips, and once more after four: the answer came after five.
     let waited = lab.ready(flow, 2)[1].unwrap() - answered.as_secs_f64();
     let expected = 5.0 * round_trip.as_secs_f64();
     assert!((waited - expected).abs() < 0.1 * expected, "{waited} {expected}");

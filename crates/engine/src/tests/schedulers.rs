@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A connection over two paths of 10 Mbit/s, of which the second has so much delay in each direction.
+/// A connection over two paths of 10 Mbit/s, of which the second has this delay in each direction.
 fn two_paths(scheduler: Scheduler, coupling: Coupling, delay: Span) -> (Lab, [(RouteId, RouteId); 2]) {
     let algorithm = if coupling == Coupling::Cubic { Algorithm::Cubic } else { Algorithm::Coupled };
     let mut lab = Lab::with(parallel(2), Config { algorithm, ..Config::rfc() }, coupling, scheduler);

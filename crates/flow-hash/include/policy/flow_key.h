@@ -118,7 +118,7 @@ POLICY_FN __u32 flow_is_extension(__u32 next)
 	return set >> (next & 63) & 1;
 }
 
-/* What flow_extension returns of a header behind which nothing is to be read. */
+/* What flow_extension returns of a header behind which nothing must be read. */
 #define FLOW_STOP 0xffffffffu
 
 /*

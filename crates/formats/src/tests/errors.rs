@@ -102,7 +102,7 @@ fn weights_rates_and_delays_must_be_finite_and_not_negative() {
 }
 
 #[test]
-fn a_file_that_ends_early_says_what_is_missing() {
+fn a_file_that_ends_early_is_an_error_that_names_what_is_missing() {
     for (text, name) in [(REPETITA, "a.graph"), (ROCKETFUEL, "a.cch"), (GRAPHML, "a.graphml")] {
         assert!(brief("", name).contains(":1:1: "), "{name}");
         assert!(read(&text[..text.len() / 2], name).is_err(), "{name}");

@@ -164,7 +164,7 @@ fn what_makes_no_sense_is_refused_with_the_arc() {
     assert_eq!(solve(&network, FlowModel::AnyPath, &[(1, 1)]).unwrap_err(), FlowError::Pair { node: NodeId(1) });
 }
 
-/// Two routers and a link that carries so many bit/s there and back.
+/// Two routers and a link that carries these bit/s there and back.
 fn one_link(rates: [u64; 2]) -> Topology {
     let mut topology = Topology::new();
     for name in ["a", "b"] {
@@ -300,7 +300,7 @@ impl<'a> Obvious<'a> {
         all
     }
 
-    /// Lists of exactly or fewer than so many segments.
+    /// Lists of exactly or fewer than `segments` segments.
     fn lists(
         &self,
         from: usize,

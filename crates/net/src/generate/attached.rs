@@ -10,7 +10,7 @@ use crate::{
     topology_file::ecn_threshold, units::MAX_QUANTITY, usual_rate,
 };
 
-/// What a scenario adds to a network that it names: hosts, queues, and what its file does not say.
+/// What a scenario adds to a network that it names: hosts, queues, and what its file leaves out.
 ///
 /// The hosts at router `Bern` are `h-Bern`, `h-Bern.2`, …; where that is too long for a name, `h1`, … by the router's place.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_where_the_rule_says_and_never_at_a_router_without_a_link() {
+    fn hosts_are_where_the_rule_puts_them_and_never_at_a_router_without_a_link() {
         let at = |at| Attached { at, ..Attached::default() };
         assert_eq!(hosts(&at(At::All)), ["h-a", "h-b", "h-c", "h-d"]);
         assert_eq!(hosts(&at(At::Access)), ["h-a", "h-b", "h-d"], "c has three neighbours");

@@ -25,7 +25,7 @@ pub struct Backbone {
 
 /// The side of the square.
 const SIDE: u64 = 100_000;
-/// Links of the backbone are drawn from those to so many nearest neighbours.
+/// Links of the backbone are drawn from those to this number of nearest neighbours.
 const NEAREST: usize = 16;
 
 type Point = (u64, u64);

@@ -35,7 +35,7 @@ pub struct NetOptions {
     pub merge_parallel: bool,
     /// Links from a node to itself stay, each counting twice towards the degree, instead of being dropped.
     pub keep_loops: bool,
-    /// Every link weighs 1, instead of what the file says.
+    /// Every link weighs 1, instead of the weight in the file.
     pub hops: bool,
 }
 

@@ -47,7 +47,7 @@ fn two_rings() -> Topology {
 }
 
 #[test]
-fn only_the_pairs_that_a_failure_touches_are_computed_anew() {
+fn only_the_pairs_that_a_failure_touches_are_computed_again() {
     let topo = two_rings();
     let mut kept = path_sets(&topo, RULES, 8);
     // Link 12 lies in the second ring: pairs within the first one never come near it.

@@ -16,7 +16,7 @@ use crate::{Igp, spf::Direction};
 pub(super) struct Within {
     ahead: Side,
     behind: Side,
-    /// The nodes of a walk whose neighbours are still to be looked at.
+    /// The nodes of a walk whose neighbours must still be looked at.
     open: Vec<NodeId>,
     /// The refusals, if they are wanted.
     pub(super) refused: Vec<Refusal>,

@@ -32,7 +32,7 @@ fn a_request_of_icmp_is_as_ping_sends_it() {
 }
 
 #[test]
-fn errors_say_whether_the_path_is_to_blame() {
+fn errors_show_whether_the_path_is_to_blame() {
     use Unreachable::{Host, Loop, Network, Port, TooBig};
     let v4 = [(3, 0, Network), (3, 1, Host), (3, 3, Port), (3, 4, TooBig), (3, 13, Network), (11, 0, Loop)];
     let v6 = [(1, 0, Network), (1, 3, Host), (1, 4, Port), (2, 0, TooBig), (3, 0, Loop)];
@@ -43,7 +43,7 @@ fn errors_say_whether_the_path_is_to_blame() {
         assert_eq!(Unreachable::of(family, family.reply(), 0), None);
         assert_eq!(Unreachable::of(family, family.request(), 0), None);
     }
-    assert_eq!(Unreachable::of(Family::V4, 11, 1), None, "a fragment that came too late says nothing");
+    assert_eq!(Unreachable::of(Family::V4, 11, 1), None, "a fragment that came too late shows nothing");
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl Connection {
         self.finishing && self.data_una == self.data_end
     }
 
-    /// The next subflow to open now: the first one at the beginning, the others as [`Config::joins`] says.
+    /// The next subflow to open now: the first one at the beginning, the others as [`Config::joins`] sets.
     pub fn poll_open(&mut self, now: Time) -> Option<usize> {
         self.opening.poll(now)
     }
@@ -299,7 +299,7 @@ impl Connection {
         }
     }
 
-    /// A subflow that is to send the third packet of its handshake now, and does again after two round trips if that is not
+    /// A subflow that must send the third packet of its handshake now, and does again after two round trips if that is not
     /// acknowledged (`schedule_3rdack_retransmission`).
     pub fn poll_confirm(&mut self, now: Time, subflows: &[Sender]) -> Option<usize> {
         let index = self.subflows.iter().position(|subflow| subflow.confirm_at <= now)?;

@@ -24,7 +24,7 @@ pub fn increase(coupling: Coupling, paths: &[Path], subflow: usize, acked: f64) 
         Coupling::Reno => acked / own.cwnd,
         // The subflow's own algorithm grows it.
         Coupling::Cubic => 0.0,
-        // RFC 6356 §3, equation 1: no subflow grows faster than Reno would, so that LIA harms nobody on any path.
+        // RFC 6356 §3, equation 1: no subflow grows faster than Reno would, so that LIA harms no other flow on any path.
         Coupling::Lia => {
             let (alpha, total) = lia(paths);
             (alpha * acked / total).min(acked / own.cwnd)

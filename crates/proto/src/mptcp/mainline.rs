@@ -72,7 +72,7 @@ impl Mainline {
         }
     }
 
-    /// Whether a subflow's send buffer takes more beside so many segments.
+    /// Whether a subflow's send buffer takes more beside `queued` segments.
     pub(super) fn has_memory(&self, subflow: usize, queued: u32) -> bool {
         self.subflows.get(subflow).is_some_and(|own| f64::from(queued) < BUFFERED * own.widest)
     }
@@ -82,7 +82,7 @@ impl Mainline {
         self.buffer as u32
     }
 
-    /// Starts the timer anew: it fires at the last timeout of a subflow that was heard of (`mptcp_set_timeout`).
+    /// Starts the timer again: it fires at the last timeout of a subflow that is not silent (`mptcp_set_timeout`).
     pub(super) fn restart(&mut self, now: Time, subflows: &[Sender]) {
         let pending = subflows.iter().zip(&self.subflows).filter(|(_, own)| own.silent == 0);
         let due = pending.filter_map(|(sender, _)| match sender.next_timeout()? {
@@ -92,8 +92,8 @@ impl Mainline {
         self.deadline = due.max().unwrap_or(now + MIN_TIMEOUT);
     }
 
-    /// Looks at a subflow that has data (`mptcp_pm_subflow_chk_stale`): whether it was heard of since the last look. It
-    /// is stale only if another was heard of lately (`mptcp_pm_nl_subflow_chk_stale`), as else its data has nowhere to
+    /// Looks at a subflow that has data (`mptcp_pm_subflow_chk_stale`): whether an ACK came since the last look. It
+    /// is stale only if another received one recently (`mptcp_pm_nl_subflow_chk_stale`), as else its data has nowhere to
     /// go.
     fn look(&mut self, subflow: usize) -> Look {
         let Some(own) = self.subflows.get_mut(subflow) else { return Look::Heard };
@@ -116,7 +116,7 @@ enum Look {
 
 impl Connection {
     /// The connection's timer fired (`__mptcp_retrans`): a subflow that has nothing to do sends the first piece of data again.
-    /// Subflows that have data and were not heard of since the timer fired before are on their way to being stale; then all
+    /// Subflows that have data and received no ACK since the timer fired before come nearer to being stale; once they are, all
     /// data is sent again over the others.
     pub(super) fn retransmit(&mut self, now: Time, subflows: &[Sender]) {
         let Some(mainline) = &mut self.mainline else { return };

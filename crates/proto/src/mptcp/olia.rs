@@ -17,7 +17,7 @@ pub struct Olia {
     /// ℓ / rtt² of each subflow: the rate that Reno would have on its path, squared, is proportional to that.
     ranks: Vec<f64>,
     sum_of_rates: f64,
-    /// Changes until the sum is added up anew, which bounds its rounding errors.
+    /// Changes until the sum is added up again, which bounds its rounding errors.
     changes_left: u32,
     open: u64,
     widest: Largest,
@@ -33,7 +33,7 @@ struct Largest {
 
 /// The rank and the window of a subflow that does not count.
 const NOTHING: f64 = f64::NEG_INFINITY;
-/// Our choice: a thousand roundings of a double are far below what a window shows, and one sum in so many changes costs
+/// Our choice: a thousand roundings of a double are far below what a window shows, and one sum in this number of changes costs
 /// nothing.
 const CHANGES: u32 = 1_024;
 
@@ -41,7 +41,7 @@ impl Olia {
     /// Most subflows of a connection: our choice, as sets of them are then words.
     pub const MAX_SUBFLOWS: usize = u64::BITS as usize;
 
-    /// For so many subflows, of which none counts yet; those beyond [`MAX_SUBFLOWS`](Self::MAX_SUBFLOWS) never will.
+    /// For `subflows` subflows, of which none counts yet; those beyond [`MAX_SUBFLOWS`](Self::MAX_SUBFLOWS) never will.
     pub fn new(subflows: usize) -> Self {
         let count = subflows.min(Self::MAX_SUBFLOWS);
         let none = Largest { value: NOTHING, members: 0 };

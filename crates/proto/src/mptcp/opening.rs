@@ -14,7 +14,7 @@ pub struct Joins {
 /// What [`Connection::poll_timeout`](super::Connection::poll_timeout) is due for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionTimeout {
-    /// A subflow is to be opened.
+    /// A subflow must be opened.
     Join,
     /// The last ACK of a join's handshake arrives: its subflow may carry data. Under Linux's scheduler: the packet before it may
     /// have to go again.

@@ -139,7 +139,7 @@ mod tests {
         assert!(quarters(&joins).iter().all(|count| (35..=89).contains(count)), "{:?}", quarters(&joins));
         let rises = joins.windows(2).filter(|pair| pair[1] > pair[0]).count();
         assert!((joins.len() * 2 / 5..joins.len() * 3 / 5).contains(&rises), "{rises} of {} rise", joins.len());
-        // `connect` goes on by 2 to 16, and begins anew at the end of the range.
+        // `connect` goes on by 2 to 16, and begins again at the end of the range.
         let steps: Vec<i32> = connects.windows(2).map(|pair| i32::from(pair[1]) - i32::from(pair[0])).collect();
         assert!(
             steps.iter().all(|step| step % 2 == 0 && (2..=16).contains(&step.rem_euclid(COUNT as i32))),

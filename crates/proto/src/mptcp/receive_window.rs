@@ -31,7 +31,7 @@ impl ReceiveWindow {
     /// The first window: half of the 131,072 bytes of `tcp_rmem`, in segments.
     pub const FIRST: u32 = window::FIRST;
 
-    /// The window of a connection of so many subflows whose buffer holds at most `limit` segments.
+    /// The window of a connection of `subflows` subflows whose buffer holds at most `limit` segments.
     pub fn new(subflows: usize, limit: u32) -> Self {
         ReceiveWindow {
             buffer: window::BUFFER.min(limit),
@@ -70,7 +70,7 @@ impl ReceiveWindow {
         let (before, copied) = (self.buffer, self.copied);
         if copied > self.space {
             let needed = window::needed(copied, self.space);
-            // So much memory has room for more once it is known what a segment takes.
+            // This much memory has room for more once it is known what a segment takes.
             let needed = if self.known { needed } else { scaled(needed, window::BUFFER, Self::FIRST) };
             self.buffer = before.max(needed.min(self.limit));
             self.space = copied;
@@ -79,12 +79,12 @@ impl ReceiveWindow {
         (self.buffer > before).then_some(copied)
     }
 
-    /// Whether so many segments, which wait for earlier ones, take more than half of the buffer.
+    /// Whether `held` segments, which wait for earlier ones, take more than half of the buffer.
     pub fn is_short(&self, held: u32) -> bool {
         held > self.buffer / 2
     }
 
-    /// What an ACK of a subflow offers that would offer `own` by itself, while the first missing segment is `data_ack` and so many
+    /// What an ACK of a subflow offers that would offer `own` by itself, while the first missing segment is `data_ack` and `held`
     /// wait for it: no less than another subflow has offered (`mptcp_set_rwin`).
     pub fn offer(&mut self, subflow: usize, own: u32, data_ack: u32, held: u32) -> u32 {
         self.end = self.end.max(data_ack.saturating_add(own.min(self.free(held))));

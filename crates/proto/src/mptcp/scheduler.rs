@@ -9,7 +9,7 @@ use super::{
 };
 use crate::tcp::Sender;
 
-/// What Linux's scheduler goes on with: the subflow that it has chosen, and how many segments that still gets. It chooses anew
+/// What Linux's scheduler goes on with: the subflow that it has chosen, and how many segments that still gets. It chooses again
 /// whenever it is asked, so a burst ends with the data or the receiver's window, too (`__subflow_push_pending`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Burst {

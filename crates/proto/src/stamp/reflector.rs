@@ -89,7 +89,7 @@ pub struct Reflector {
     counts: ReflectorCounts,
 }
 
-/// What tells sessions apart (RFC 8972, section 3).
+/// What distinguishes sessions (RFC 8972, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Session {
     from: SocketAddr,
@@ -201,7 +201,7 @@ impl Reflector {
     }
 }
 
-/// Whose allowance an address shares: of IPv6, everybody has a whole /64.
+/// Whose allowance an address shares: of IPv6, each host has a whole /64.
 fn neighbourhood(source: IpAddr) -> u64 {
     let address = match source {
         IpAddr::V4(v4) => return u64::from(v4.to_bits()),

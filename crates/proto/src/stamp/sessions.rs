@@ -1,4 +1,4 @@
-//! A table of bounded size whose entries go when nobody has used them for a while.
+//! A table of bounded size whose entries go when they were not used for a while.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sidestep_net::{Span, Time};
 /// full, it becomes the older one, and what was in the older one is forgotten.
 ///
 /// So an entry lasts for one to two times `expiry` after its last use. Under pressure those go first that were not used for
-/// longest: strangers cannot push out one that is in use, unless more than half of the table comes anew between two uses.
+/// longest: strangers cannot push out one that is in use, unless more than half of the table is new between two uses.
 #[derive(Clone, Debug)]
 pub(super) struct Sessions<K, V> {
     young: BTreeMap<K, V>,
@@ -20,7 +20,7 @@ pub(super) struct Sessions<K, V> {
 }
 
 impl<K: Ord + Clone, V> Sessions<K, V> {
-    /// A table for so many entries.
+    /// A table for `most` entries.
     pub(super) fn new(most: usize, expiry: Span) -> Self {
         Sessions { young: BTreeMap::new(), old: BTreeMap::new(), room: (most / 2).max(1), expiry, turned: Time::ZERO }
     }

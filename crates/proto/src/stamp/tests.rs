@@ -22,7 +22,7 @@ fn packet(sequence: u32, session: u16, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Has the reflector answer a packet that came from this port.
+/// Makes the reflector answer a packet that came from this port.
 fn reflect(reflector: &mut Reflector, now: Time, from: &str, packet: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut out = [0; 1500];
     let to = address("192.0.2.1:862");
@@ -163,19 +163,19 @@ fn the_table_is_bounded_and_a_session_in_use_outlives_a_flood_of_others() {
 }
 
 #[test]
-fn losses_are_told_apart_by_direction() {
+fn losses_are_distinguished_by_direction() {
     let mut losses = DirectionLosses::default();
     let lost = |forward, backward| Directions { forward, backward };
-    // Packet 1 is lost on its way, the answer to 3 on the way back.
+    // Packet 1 is lost on its path, the answer to 3 on the path back.
     assert_eq!(losses.handle_answer(0, 0), lost(0, 0));
     assert_eq!(losses.handle_answer(2, 1), lost(1, 0));
     assert_eq!(losses.handle_answer(4, 3), lost(1, 1));
-    // Packets 5 and 6 change places on their way; the answers to 7 and 8 on the way back.
+    // Packets 5 and 6 change places on their path; the answers to 7 and 8 on the path back.
     assert_eq!(losses.handle_answer(6, 4), lost(2, 1));
     assert_eq!(losses.handle_answer(5, 5), lost(1, 1));
     assert_eq!(losses.handle_answer(8, 7), lost(1, 2));
     assert_eq!(losses.handle_answer(7, 6), lost(1, 1));
-    // The reflector begins anew.
+    // The reflector begins again.
     assert_eq!(losses.handle_answer(10, 0), lost(1, 1));
     assert_eq!(losses.handle_answer(12, 1), lost(2, 1));
     // The first packets of all are lost.
@@ -234,7 +234,7 @@ proptest! {
 
     #[test]
     fn the_account_of_losses_is_right_whatever_is_lost(fates in proptest::collection::vec(0..4_u8, 1..200)) {
-        // Without reordering: 0 and 1 are answered, 2 is lost on its way, 3 on the way back.
+        // Without reordering: 0 and 1 are answered, 2 is lost on its path, 3 on the path back.
         let (mut losses, mut reflected, mut expected) = (DirectionLosses::default(), 0, Directions::default());
         // What was lost after the last answer is in no account.
         let mut counted = (Directions::default(), Directions::default());

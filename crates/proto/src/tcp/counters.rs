@@ -18,21 +18,21 @@ pub struct Counters {
     pub hystart_train: u32,
     /// `TCPHystartDelayDetect`: slow starts that longer round trips ended.
     pub hystart_delay: u32,
-    /// `TCPSpuriousRTOs`: timeouts that F-RTO found to be in vain.
+    /// `TCPSpuriousRTOs`: timeouts that F-RTO found to be spurious.
     pub spurious_timeouts: u32,
-    /// `TCPFullUndo`: recoveries that were in vain, known at their end.
+    /// `TCPFullUndo`: recoveries that were spurious, known at their end.
     pub full_undo: u32,
-    /// `TCPPartialUndo`: recoveries that were in vain, known before their end.
+    /// `TCPPartialUndo`: recoveries that were spurious, known before their end.
     pub partial_undo: u32,
     /// `TCPDSACKUndo`: reductions that D-SACK took back.
     pub dsack_undo: u32,
-    /// `TCPLossUndo`: timeouts that were in vain.
+    /// `TCPLossUndo`: timeouts that were spurious.
     pub loss_undo: u32,
-    /// `TCPDSACKRecv`: segments that the receiver said it had had already.
+    /// `TCPDSACKRecv`: segments that the receiver reported it had already.
     pub dsack_received: u32,
     /// `TCPDeliveredCE`: segments whose ACK echoed a mark.
     pub delivered_ce: u32,
-    /// `TCPAckCompressed`: ACKs of a gap that were not sent, as a later one said what they would have said.
+    /// `TCPAckCompressed`: ACKs of a gap that were not sent, as a later one reported what they would have reported.
     pub acks_compressed: u32,
 }
 

@@ -54,9 +54,9 @@ pub(super) struct Linux {
     probe_end: u32,
     /// That probe was a segment that had been sent before.
     probe_again: bool,
-    /// A probe is to be sent now.
+    /// A probe must be sent now.
     probing: bool,
-    /// F-RTO looks for a timeout in vain (RFC 5682).
+    /// F-RTO looks for a spurious timeout (RFC 5682).
     frto: bool,
     /// The degree of reordering (`tp->reordering`).
     reordering: u32,
@@ -89,7 +89,7 @@ enum CaState {
     Loss,
 }
 
-/// What `tcp_xmit_recovery` is to do.
+/// What `tcp_xmit_recovery` must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
     Nothing,
@@ -192,7 +192,7 @@ impl Linux {
         (self.segments.in_flight(outstanding), if self.again == Again::Nothing { 0 } else { waiting })
     }
 
-    /// Whether the congestion window allows a segment now, or the SYN is to be sent.
+    /// Whether the congestion window allows a segment now, or the SYN must be sent.
     #[inline]
     pub(super) fn window_has_room(&self, transfer: &Transfer) -> bool {
         self.segments.in_flight(transfer.outstanding()) < self.window.cwnd() || transfer.flags & flag::FORCED != 0

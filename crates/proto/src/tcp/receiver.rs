@@ -43,7 +43,7 @@ type Blocks = [(u16, u16); 3];
 mod flag {
     /// ECN was negotiated.
     pub(super) const ECN: u8 = 1;
-    /// A mark is to be echoed: until the sender reduces its window (RFC 3168), or while marks come (DCTCP).
+    /// A mark must be echoed: until the sender reduces its window (RFC 3168), or while marks come (DCTCP).
     pub(super) const ECHO: u8 = 2;
     /// The last segment has arrived, in order.
     pub(super) const FIN: u8 = 4;
@@ -80,7 +80,7 @@ impl Receiver {
         Receiver { flags: flag::SUBFLOW, ..receiver }
     }
 
-    /// The connection has read so many segments in a round trip, more than in any before, and its buffer has grown
+    /// The connection has read `copied` segments in a round trip, more than in any before, and its buffer has grown
     /// (`mptcp_rcv_space_adjust`).
     pub fn follow(&mut self, copied: u32) {
         if let Some(mut acks) = self.acks.take() {
@@ -89,8 +89,8 @@ impl Receiver {
         }
     }
 
-    /// A segment of a connection is about to be handled: says whether more than half of the connection's buffer is taken, and whether
-    /// ACKs of two segments are withheld until the application has read (`__tcp_ack_snd_check`).
+    /// A segment of a connection is about to be handled: records whether more than half of the connection's buffer is taken, and
+    /// whether ACKs of two segments are withheld until the application has read (`__tcp_ack_snd_check`).
     #[inline]
     pub fn note_connection(&mut self, short: bool, withheld: bool) {
         let noted = if short { flag::SHORT } else { 0 } | if withheld { flag::WITHHELD } else { 0 };
@@ -123,7 +123,7 @@ impl Receiver {
     }
 
     /// When the SYN-ACK was sent, and when it was answered; `None`: it was not, or was sent more than once, so that the answer
-    /// tells no time (`tcp_synack_rtt_meas`).
+    /// shows no time (`tcp_synack_rtt_meas`).
     pub fn answered(&self) -> Option<(Time, Time)> {
         self.acks.as_ref()?.answered()
     }
@@ -306,7 +306,7 @@ impl Receiver {
         self.ack_with(config.receive_window, self.is_complete(), sack)
     }
 
-    /// The ACK that offers `window`, says whether it is `last`, and has these SACK blocks.
+    /// The ACK that offers `window`, carries whether it is `last`, and has these SACK blocks.
     #[inline]
     fn ack_with(&mut self, window: u32, last: bool, sack: Blocks) -> Packet {
         self.pending = 0;

@@ -18,7 +18,7 @@ pub struct Socket {
     receiver: Receiver,
     /// The SYN that came, if this end was called: when it was answered first, how many times more, and whether with ECN.
     called: Option<(Time, u8, bool)>,
-    /// The number of a segment that says only that nothing follows.
+    /// The number of a segment that means only that nothing follows.
     bare_fin: Option<u32>,
 }
 
@@ -42,7 +42,7 @@ impl Socket {
         self.sender.open();
     }
 
-    /// Has the first SYN sent again after `rto`; see [`Sender::set_syn_timeout`].
+    /// Sends the first SYN again after `rto`; see [`Sender::set_syn_timeout`].
     pub fn set_syn_timeout(&mut self, rto: Span, more_retries: u8) {
         self.sender.set_syn_timeout(rto, more_retries);
     }
@@ -52,7 +52,7 @@ impl Socket {
         self.sender.supply(segments);
     }
 
-    /// Declares that no segments follow. Where some have not been sent yet the last one says so, else one without payload.
+    /// Declares that no segments follow. Where some have not been sent yet the last one carries that, else one without payload.
     ///
     /// To be called when [`poll_transmit`](Self::poll_transmit) has nothing more.
     pub fn shut_down(&mut self) {
@@ -104,7 +104,7 @@ impl Socket {
                 let ecn = config.ecn && packet.flags.has(Flags::ECE);
                 reply(self.receiver.establish(config, now, ecn, self.sender.srtt()));
             }
-            // The ACK of the handshake says nothing else.
+            // The ACK of the handshake carries nothing else.
             Kind::Ack if heard.accepted && packet.seq == 0 => {}
             Kind::Ack => heard.signals = self.sender.handle_ack(config, now, packet).signals,
             Kind::Data => {
@@ -120,7 +120,7 @@ impl Socket {
     /// Data acknowledges what it can of the other direction.
     fn take_acknowledgement(&mut self, config: &Config, now: Time, packet: &Packet) -> Signals {
         let ece = packet.flags.has(Flags::ECE);
-        // What says nothing new is no duplicate ACK, as it carries data.
+        // What acknowledges nothing new is no duplicate ACK, as it carries data.
         if packet.data_seq <= self.sender.una() && !ece {
             return Signals::default();
         }
@@ -179,7 +179,7 @@ impl Socket {
         &self.receiver
     }
 
-    /// Whether a segment says only that nothing follows.
+    /// Whether a segment means only that nothing follows.
     pub fn is_bare_fin(&self, seq: u32) -> bool {
         self.bare_fin == Some(seq)
     }

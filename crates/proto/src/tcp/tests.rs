@@ -76,7 +76,7 @@ fn a_syn_with_a_timeout_of_its_own_is_sent_again_sooner_and_more_often() {
 }
 
 #[test]
-fn a_timeout_says_what_it_is_for() {
+fn a_timeout_shows_what_it_is_for() {
     // The SYN is lost, and later the last segment, of which only the timer can know.
     let run = Script::new(config(), 4).lose_syns(1).lose(3, 1).run();
     assert_eq!(run.fired, ["syn", "retransmission"]);
@@ -193,7 +193,7 @@ fn a_mark_halves_the_window_once_a_round_trip_and_is_answered() {
     // Both marks, and the echoes that follow until the sender answers, are of one window of data.
     script.run_until(200);
     assert_eq!(script.reductions, 1);
-    assert!(script.answered, "no segment said that the window was reduced");
+    assert!(script.answered, "no segment reported that the window was reduced");
     assert_eq!(script.sender.retransmits(), 0);
 }
 

@@ -7,8 +7,8 @@ pub enum SenderTimeout {
     Syn,
     /// The first segment not acknowledged is taken for lost (RFC 6298).
     Retransmission,
-    /// Nothing was heard for two round trips: a tail loss probe is due (RFC 8985, section 7.2). Behind the last
-    /// segments of a transfer none follow whose ACKs would tell of their loss.
+    /// Nothing was received for two round trips: a tail loss probe is due (RFC 8985, section 7.2). Behind the last
+    /// segments of a transfer none follow whose ACKs would report their loss.
     LossProbe,
     /// Segments that may be reordered were waited for long enough (RFC 8985, section 6.2).
     Reordering,
@@ -19,7 +19,7 @@ pub enum SenderTimeout {
 pub enum ReceiverTimeout {
     /// An ACK was delayed for long enough (RFC 5681, section 4.2).
     DelayedAck,
-    /// ACKs that told of a gap were held back for long enough, and go as one (Linux's `tcp_compressed_ack_kick`).
+    /// ACKs that reported a gap were held back for long enough, and go as one (Linux's `tcp_compressed_ack_kick`).
     CompressedAck,
     /// The SYN-ACK was not answered (Linux's `reqsk_timer_handler`).
     SynAck,

@@ -81,11 +81,11 @@ pub struct Transmit {
 pub(super) mod flag {
     /// ECN was negotiated.
     pub(in crate::tcp) const ECN: u8 = 1;
-    /// The next new segment says that the window was reduced.
+    /// The next new segment reports that the window was reduced.
     pub(in crate::tcp) const CWR: u8 = 2;
     /// The last supplied segment is the last of the connection.
     pub(in crate::tcp) const FIN: u8 = 4;
-    /// A SYN, or the first segment of a recovery, is to be sent whatever the window.
+    /// A SYN, or the first segment of a recovery, must be sent whatever the window.
     pub(in crate::tcp) const FORCED: u8 = 8;
 }
 
@@ -140,8 +140,8 @@ impl Transfer {
         flags.has(Flags::ECE) && self.flags & flag::ECN != 0
     }
 
-    /// The next new segment says that the window was reduced (`tcp_ecn_queue_cwr`). RFC 3168 §6.1.2: on none that is
-    /// sent again, as the loss of a new one reduces the window and is told anew.
+    /// The next new segment reports that the window was reduced (`tcp_ecn_queue_cwr`). RFC 3168 §6.1.2: on none that is
+    /// sent again, as the loss of a new one reduces the window and is reported again.
     pub(super) fn announce_reduction(&mut self) {
         if self.flags & flag::ECN != 0 {
             self.flags |= flag::CWR;

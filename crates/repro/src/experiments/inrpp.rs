@@ -65,7 +65,7 @@ pub(super) fn base(name: &str, duration: f64) -> ScenarioBuilder {
     base.set("mptcp.receive_buffer", "1 GB").set("inrpp.cache", "12.5 MB").set("inrpp.high", "6250 kB")
 }
 
-/// A link of so many Mbit/s and ms; its queue takes 60 ms to drain, of which INRPP's buffers use 50.
+/// A link of this rate and delay; its queue takes 60 ms to drain, of which INRPP's buffers use 50.
 pub(super) fn link(mbps: u32, delay_ms: u32) -> Part {
     let queue = f64::from(mbps) * 125.0 * 60.0;
     part([])
@@ -74,7 +74,7 @@ pub(super) fn link(mbps: u32, delay_ms: u32) -> Part {
         .with("queue", format!("{queue} B"))
 }
 
-/// Flows that arrive at random, so many a second and `count` in the mean, of Pareto sizes with a mean of so many packets.
+/// Flows that arrive at random, `rate` a second and `count` in the mean, of Pareto sizes with a mean of `packets` packets.
 pub(super) fn flows(name: &str, pairs: Vec<Vec<String>>, rate: f64, count: f64, packets: f64) -> Part {
     let size =
         part([("distribution", "pareto")]).with("mean", format!("{:.0} B", packets * PAYLOAD)).with("shape", 1.2);
@@ -82,7 +82,7 @@ pub(super) fn flows(name: &str, pairs: Vec<Vec<String>>, rate: f64, count: f64, 
     flow.with("pairs", pairs).with("stop", format!("{:.6} s", count / rate))
 }
 
-/// The arrivals a second by which flows of so many packets load a link of so many Mbit/s.
+/// The arrivals a second by which flows of `packets` packets load a link of `mbps` Mbit/s.
 pub(super) fn arrivals(load: f64, mbps: f64, packets: f64) -> f64 {
     load * mbps * 1e6 / (packets * PACKET * 8.0)
 }
@@ -96,7 +96,7 @@ pub(super) struct Measured {
     pub(super) jain: Seeds,
     pub(super) unfinished: Seeds,
     pub(super) lost: Seeds,
-    /// Whether the margins of caches covered what could arrive; `None` in seeds where the condition for no loss says nothing.
+    /// Whether the margins of caches covered what could arrive; `None` in seeds where the condition for no loss decides nothing.
     pub(super) custody: Vec<Option<CustodyMeasures>>,
     /// Of all seeds: size in packets and completion time in seconds.
     pub(super) flows: Vec<(f64, f64)>,
@@ -190,7 +190,7 @@ pub(super) fn custody_by_seed(result: &SystemResult) -> Vec<Option<CustodyMeasur
 }
 
 /// The row that proves runs against the condition for no loss: what was lost in caches whose margin covers all that can arrive.
-/// Without a run in which a cache presses back, and of which the condition says something, there is none.
+/// Without a run in which a cache presses back, and for which the condition decides something, there is none.
 pub(super) fn no_loss(label: &str, custody: &[Option<CustodyMeasures>]) -> Option<Row> {
     let all = custody.iter().flatten().copied().fold(CustodyMeasures::default(), CustodyMeasures::and);
     (all.pressed > 0).then(|| {
@@ -199,7 +199,7 @@ pub(super) fn no_loss(label: &str, custody: &[Option<CustodyMeasures>]) -> Optio
             all.covered, all.pressed
         );
         let dropped = all.dropped as f64;
-        // Where no margin does, the condition, which is ours, says nothing.
+        // Where no margin does, the condition, which is ours, decides nothing.
         if all.covered > 0 || all.dropped > 0 {
             Row::self_check(quantity, "packets", dropped, 0.0)
         } else {

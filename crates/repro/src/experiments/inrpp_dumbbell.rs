@@ -35,7 +35,7 @@ const SENSITIVE: [&str; 2] = ["inrpp:high=6250 kB,low=3125 kB", "inrpp:high=1187
 /// With a margin that covers what three hosts send in round trips of up to 400 ms.
 const COVERED: &str = "inrpp:high=8 MB";
 /// What holds under one of several settings that were tried proves nothing; the row of the first setting has the verdict.
-const TRIED: Rule = Rule::Unjudged("a setting of ours, tried besides the one that is judged");
+const TRIED: Rule = Rule::Unjudged("a setting of ours, tried in addition to the one that is judged");
 const RCP: &str = "rcp:alpha=0.1,beta=1.0";
 const TCP: &str = "tcp";
 

@@ -67,7 +67,7 @@ fn network() -> Result<Scenario, ReproError> {
         network = network.router(router);
     }
     for (a, b, rate) in [("A", "B", 10), ("B", "C", 2), ("B", "D", 10), ("B", "E", 10), ("E", "C", 10)] {
-        // The shortest way to `C` is the thin link.
+        // The shortest path to `C` is the thin link.
         network = network.link_with(a, b, link(rate, 5));
     }
     for (host, at) in [("s1", "A"), ("s2", "A"), ("r1", "C"), ("r2", "D")] {

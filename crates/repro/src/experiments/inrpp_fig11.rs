@@ -88,7 +88,7 @@ fn judge(flow: u32, places: &[Vec<(f64, f64)>; 4], rows: &mut Vec<Row>) {
     for (place, name) in PLACES.iter().enumerate() {
         let quantity = format!("flow {flow}: seconds from its start until 99 %: {name}");
         let (paper, rule) = match (flow, place) {
-            // The figures have the first flow's 10 MB sent in the two seconds until back-pressure begins.
+            // In the figures the first flow's 10 MB are sent in the two seconds until back-pressure begins.
             (1, 0) => (Paper::Text("10 MB in 2 s".into()), Rule::AtMost(2.5)),
             _ => (Paper::None, Rule::NoPaperValue),
         };

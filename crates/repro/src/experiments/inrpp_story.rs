@@ -1,4 +1,4 @@
-//! The picture that tells INRPP without the paper: a cache on the dumbbell fills, detours and presses back.
+//! The picture that explains INRPP without the paper: a cache on the dumbbell fills, detours and presses back.
 
 use std::fmt::Write;
 
@@ -58,7 +58,7 @@ const HIGH: f64 = 10.0;
 /// The size of one frame.
 const SIZE: [f64; 2] = [920.0, 380.0];
 
-/// What a run's series says of each instant until `until` seconds.
+/// What a run's series shows at each instant until `until` seconds.
 pub(super) fn frames(series: &[&Sample], until: f64) -> Vec<Frame> {
     let mut all: Vec<Frame> = Vec::new();
     for sample in series.iter().filter(|sample| sample.time_s <= until) {
@@ -169,7 +169,7 @@ fn scene(svg: &mut String, frames: &[Frame], seconds: f64) {
             r#"<line x1="{from}" y1="{high}" x2="{to}" y2="{high}" stroke="{PRESS}" stroke-dasharray="4 3"/>"#
         );
         text(svg, [to + 4.0, high + 4.0], 12, "10 MB", "");
-        // An arrow back to those who are asked.
+        // An arrow back to the nodes that are asked.
         let shows = moving("opacity", frames, seconds, true, |frame| f64::from(u8::from(frame.presses[cache])));
         let (tip, tail) = (left - 110.0, left - 20.0);
         let y = 200.0;
@@ -208,7 +208,7 @@ fn scene(svg: &mut String, frames: &[Frame], seconds: f64) {
         "Three hosts send 10 MB each. Widths: what links carry. Bars: what caches hold, by flow.",
         "",
     );
-    // Runs of frames that say the same share a text.
+    // Runs of frames that show the same share a text.
     let mut from = 0;
     while let Some(first) = frames.get(from) {
         let same = frames.iter().skip(from).take_while(|frame| caption(frame) == caption(first)).count();
@@ -253,7 +253,7 @@ fn moving(name: &str, frames: &[Frame], seconds: f64, steps: bool, value: impl F
     )
 }
 
-/// As [`moving`], for what is seen during a range of so many frames only.
+/// As [`moving`], for what is seen during a range of the `count` frames only.
 fn shown(count: usize, seconds: f64, range: &std::ops::Range<usize>) -> (String, String) {
     let values: Vec<&str> = (0..count).map(|at| if range.contains(&at) { "1" } else { "0" }).collect();
     let first = format!(r#"opacity="{}""#, values.first().copied().unwrap_or("1"));

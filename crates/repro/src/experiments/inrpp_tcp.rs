@@ -16,14 +16,14 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "inrpp-tcp",
     paper: PAPER,
     figure: "Figure 19",
-    title: "50 flows of INRPP beside 50 of TCP, against 100 of TCP: TCP keeps its share, INRPP has the detour besides.",
+    title: "50 flows of INRPP beside 50 of TCP, against 100 of TCP: TCP keeps its share, INRPP has the detour in addition.",
     worlds: &[sidestep_results::World::Sim],
     run,
 };
 
 /// Flows of each half.
 const HALF: u32 = 50;
-/// Each flow sends at its host's rate until it is told to slow down, and what it has sent by then stays stored: half a
+/// Each flow sends at its host's rate until it receives a request to slow down, and what it has sent by then stays stored: half a
 /// megabyte for each of 50.
 const CACHE: &str = "50 MB";
 

@@ -1,4 +1,4 @@
-//! What the figures on intelligent route control share: the site with two ways out, and what the paper leaves open.
+//! What the figures on intelligent route control share: the site with two egresses, and what the paper leaves open.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ pub(super) const IDEAL: &str = "route-control:mode=ideal";
 pub(super) const PRACTICAL: &str = "route-control:guards=false";
 pub(super) const PREDICTIVE: &str = "route-control:mode=predictive";
 
-/// The two ways out of the site: the primary first.
+/// The two egresses of the site: the primary first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ways {
     /// Rates in Mbit/s.
     pub(super) rates: [f64; 2],
     /// Queues, in packets.
     pub(super) queue: u32,
-    /// The round trips over the way and back over the primary, in milliseconds.
+    /// The round trips over the egress and back over the primary, in milliseconds.
     pub(super) rtt: [f64; 2],
 }
 
@@ -63,7 +63,7 @@ pub(super) fn goodput(run: &RunResult, system: &str, seeds: u32) -> Result<Seeds
     Ok(Seeds::of(result_of(run, system)?, seeds, |result| Some(result.goodput_mbps)))
 }
 
-/// So many endless flows, which begin within `span_ms` milliseconds, at other times in each repetition.
+/// `count` endless flows, which begin within `span_ms` milliseconds, at other times in each repetition.
 pub(super) fn with_flows(site: ScenarioBuilder, count: u32, repetition: u32, span_ms: f64) -> ScenarioBuilder {
     (0..count).fold(site, |site, flow| {
         let start = format!("{} ms", (spread(repetition * count + flow) * span_ms) as u32);
@@ -71,7 +71,7 @@ pub(super) fn with_flows(site: ScenarioBuilder, count: u32, repetition: u32, spa
     })
 }
 
-/// What happens to the primary, on the way out only.
+/// What happens to the primary, on the path out only.
 pub(super) fn on_primary(event: Part) -> Part {
     event.link("E-P").with("direction", "forward")
 }

@@ -29,7 +29,7 @@ const WINDOWS: [f64; 2] = [8.0, 16.0];
 const OVERTAKEN: [f64; 7] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 /// Round trips in milliseconds of a backup without a queue, for the switch to more delay that the paper only mentions.
 const SLOWER: [f64; 6] = [100.0, 150.0, 200.0, 250.0, 300.0, 350.0];
-/// A switch to more delay is followed for so many round trips, after the first.
+/// A switch to more delay is followed for this number of round trips, after the first.
 const ROUND_TRIPS: f64 = 3.0;
 /// A switch is followed for this many seconds: five round trips, ten, and a routing period. The first is judged.
 const FOLLOWED: [f64; 3] = [0.2, 0.4, 1.0];
@@ -57,7 +57,7 @@ struct Switched<'t> {
     times: &'t [(f64, f64)],
 }
 
-/// Runs many switches both ways; `share` says what each run gives.
+/// Runs many switches both ways; `share` returns what each run gives.
 fn measure(
     context: &mut Context<'_>,
     name: &str,

@@ -44,14 +44,14 @@ fn runs(mode: Mode) -> u32 {
     }
 }
 
-/// One part of the figure: the ways, and the windows that hosts advertise.
+/// One part of the figure: the egresses, and the windows that hosts advertise.
 struct Part {
     name: &'static str,
     ways: Ways,
     receive_window: &'static str,
 }
 
-/// Two ways of 10 and 5 Mbit/s. A short queue, so that a window holds little more than the path.
+/// Two egresses of 10 and 5 Mbit/s. A short queue, so that a window holds little more than the path.
 const UP: Part =
     Part { name: "up", ways: Ways { rates: [10.0, 5.0], queue: 10, rtt: [RTT; 2] }, receive_window: "1 MB" };
 /// Windows for 8 Mbit/s of the primary; a queue for all of them.

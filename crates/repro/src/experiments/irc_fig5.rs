@@ -14,7 +14,7 @@ pub(crate) const IDEAL_OUTAGES: Experiment = Experiment {
     id: "irc-fig5a",
     paper: PAPER,
     figure: "Figure 5a",
-    title: "Outages of the primary: control that is told at once gets little more than control that measures.",
+    title: "Outages of the primary: control that is notified at once gets little more than control that measures.",
     worlds: &[World::Sim],
     run: ideal_outages,
 };
@@ -23,7 +23,7 @@ pub(crate) const IDEAL_LOSS: Experiment = Experiment {
     id: "irc-fig5b",
     paper: PAPER,
     figure: "Figures 5b and 5c",
-    title: "Random loss on the primary: control that misses small losses gets more than control that is told of them.",
+    title: "Random loss on the primary: control that misses small losses gets more than control that is notified of them.",
     worlds: &[World::Sim],
     run: ideal_loss,
 };
@@ -326,7 +326,7 @@ fn compared(quantity: String, ascending: &[(&str, &Seeds); 2]) -> Row {
     Row { verdict: crate::Verdict::NoPaperValue, why: "the paper's curves cross near here".into(), ..row }
 }
 
-/// Our controller is to get at least what the better of the others gets, but for a little.
+/// Our controller must get at least what the better of the others gets, but for a little.
 fn ours(point: &Point, at: &str, rows: &mut Vec<Row>) {
     let predictive = point.get(PREDICTIVE);
     for (name, system) in [("practical", PRACTICAL), ("static", NONE)] {

@@ -20,13 +20,13 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The two ways of Figure 6, with queues that mark.
+/// The two egresses of Figure 6, with queues that mark.
 const WAYS: Ways = Ways { rates: [10.0, 6.0], queue: 100, rtt: [60.0; 2] };
 const USERS: u32 = 60;
 const THINK: &str = "8 s";
 const MEAN_SIZE: &str = "135 kB";
 const WARMUP: u32 = 20;
-/// Who controls: a name, the system of the run, and that of the flows where it differs: of all, or of half of the users.
+/// What controls: a name, the system of the run, and that of the flows where it differs: of all, or of half of the users.
 const WHO: [(&str, &str, Option<Hosts>); 10] = [
     ("nobody", NONE, None),
     ("edge, the paper's", PRACTICAL, None),
@@ -177,7 +177,8 @@ fn verdicts(cells: &[Cell]) -> Vec<Row> {
     for what in ["congestion", "loss"] {
         rows.push(better(what, "edge, predictive", "nobody", -LITTLE));
     }
-    // An edge has no say in paths that hosts choose by segments. It has in the shortest one, which needs none: do the two fight?
+    // Where hosts choose a path by segments, an edge does not decide. It decides for the shortest path, which needs none: do the
+    // two fight?
     for what in WHAT {
         let (both, hosts) = (of(what, "hosts and edge"), of(what, "hosts"));
         let (one, others) = (("hosts and edge", &both), [("hosts", &hosts)]);
@@ -187,16 +188,16 @@ fn verdicts(cells: &[Cell]) -> Vec<Row> {
     rows
 }
 
-/// How much less than another somebody may get, or how far apart two may be, in Mbit/s: what counts as little in Figures 5 and 6, too,
-/// and one or two hundredths of what users get.
+/// How much less than another a case may get, or how far apart two may be, in Mbit/s: what counts as little in Figures 5 and 6,
+/// too, and one or two hundredths of what users get.
 const LITTLE: f64 = 0.1;
-/// An outage of so many seconds in the middle of a run of eight endless flows.
+/// The beginning of an outage in the middle of a run of eight endless flows.
 const BEGINS: f64 = 40.0;
 const LASTS: f64 = 30.0;
 const FLOWS: u32 = 8;
 
-/// By who controls: after the outage has begun, until all flows together get four fifths of the backup's rate; after its end, until the
-/// primary carries half of what it did before.
+/// By what controls: after the outage has begun, until all flows together get four fifths of the backup's rate; after its end,
+/// until the primary carries half of what it did before.
 fn react(context: &mut Context<'_>) -> Result<Vec<(&'static str, [Seeds; 2])>, ReproError> {
     let seeds = size(context.mode).1;
     let mut all = Vec::new();

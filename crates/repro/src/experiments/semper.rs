@@ -45,7 +45,7 @@ impl Size {
     }
 }
 
-/// So many hosts with endless transfers to a server, and so many links between the edges.
+/// `hosts` hosts with endless transfers to a server, and `links` links between the edges.
 pub(super) fn branch(name: &str, hosts: u32, links: u32, size: Size, choices: Choices) -> ScenarioBuilder {
     let branch = base(name, size).parallel_paths(links).network("hops", 1);
     let branch = branch.network("clients", hosts).network("servers", 1).network("rate", format!("{LINK} Mbit/s"));
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers at once: as many links are full as a host has subflows, and a run's series has the second host get what
+    /// Answers at once: as many links are full as a host has subflows, and in a run's series the second host gets what
     /// the first does not.
     #[derive(Default)]
     struct Pretended {

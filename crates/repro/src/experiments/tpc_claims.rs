@@ -235,7 +235,7 @@ fn few_hosts(graph: &Graph, seed: u64) -> Result<Scenario, ReproError> {
         let marked = link(RATE, "100 packets", 1_700).with("ecn", "40 packets");
         network = network.link_with(&format!("n{a}"), &format!("n{b}"), marked);
     }
-    // Stubs have one way only.
+    // Stubs have one path only.
     let mut places: Vec<usize> = (0..graph.nodes.len()).filter(|node| degrees[*node] >= 2).collect();
     if places.len() < 2 * PAIRS {
         return Err(ReproError::Missing(format!("{} routers with two links", 2 * PAIRS)));

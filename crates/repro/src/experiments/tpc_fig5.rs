@@ -91,7 +91,7 @@ fn over_time(world: World, run: &Path, systems: &[&str]) -> Result<String, Repro
         let end = own().map(|one| one.time_s).fold(0.0, f64::max);
         let mut megabits = vec![0.0; (end / STEP_S).ceil() as usize];
         for one in own() {
-            // A sample tells of the time before it.
+            // A sample describes the time before it.
             let step = ((one.time_s / STEP_S).ceil() as usize).saturating_sub(1);
             if let Some(sum) = megabits.get_mut(step) {
                 *sum += one.mbps.unwrap_or(0.0) * SAMPLE_S * factor(world);
@@ -194,7 +194,7 @@ fn scenario(world: World, ecmp: bool) -> Result<Scenario, ReproError> {
         // 30 seeds of 15 systems in a minute on two processors.
         scenario.duration = Span::from_secs(16);
     }
-    // Both worlds have the default, whatever their files say.
+    // Both worlds have the default, whatever their files set.
     scenario.tables.values_mut().for_each(|table| drop(table.remove("congestion_backoff")));
     if ecmp {
         let paths = ParallelPaths {

@@ -101,7 +101,7 @@ impl Reading {
     }
 
     /// By how many points the median gain over multipath is lower than that over routing without it, of the networks that
-    /// have both; the interval is that of networks drawn anew.
+    /// have both; the interval is that of networks drawn again.
     fn lower(&self, study: &Study, share: usize) -> Option<Median> {
         let both = self.by_network(study, share, ECMP)?.into_iter().zip(self.by_network(study, share, MULTIPATH)?);
         let both: Vec<[f64; 2]> = both.filter_map(|(one, other)| Some([one?, other?])).collect();
@@ -214,8 +214,8 @@ fn difference_of_medians(pairs: &[[f64; 2]]) -> Median {
     Median { value, ci95: Some([drawn[DRAWS * 25 / 1_000], drawn[DRAWS * 975 / 1_000 - 1]]), networks }
 }
 
-/// The row of what the text says: the gain falls as the share grows. It is that of the reading which is nearest to failing, and
-/// undecided unless all have the same verdict.
+/// The row of what the paper's text says: the gain falls as the share grows. It is that of the reading which is nearest to
+/// failing, and undecided unless all have the same verdict.
 fn falls(study: &Study, over: usize, name: &str) -> Result<Row, ReproError> {
     let rows: Vec<(Row, Reading)> =
         Reading::all().filter_map(|reading| Some((falls_in(reading, study, over, name)?, reading))).collect();
@@ -254,7 +254,7 @@ struct Studies {
     figure: Study,
     /// The flows of all readings, with few draws.
     band: Study,
-    /// What is to be noted of the networks.
+    /// A note on the networks.
     note: Option<&'static str>,
 }
 
@@ -313,7 +313,7 @@ pub struct FlowWork {
 }
 
 impl FlowWork {
-    /// Solves on one thread what `tpc-fig7a` and `tpc-fig7b` draw with so many draws; `clock` returns seconds.
+    /// Solves on one thread what `tpc-fig7a` and `tpc-fig7b` draw with `draws` draws; `clock` returns seconds.
     pub fn measure(data: Option<&Path>, draws: u64, clock: impl Fn() -> f64) -> Result<Self, ReproError> {
         let (networks, _) = networks(data)?;
         let mut work = FlowWork { networks: networks.len(), ..FlowWork::default() };
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn few_networks_decide_nothing_however_well_they_fit_and_the_row_says_so() {
+    fn few_networks_decide_nothing_however_well_they_fit_and_the_row_shows_that() {
         let rows = |count: usize| {
             let gains = Median::of(&vec![70.0; count]);
             let lower = difference_of_medians(&vec![[75.0, 70.0]; count]);

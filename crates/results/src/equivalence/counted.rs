@@ -1,4 +1,4 @@
-//! What TCP counted in two worlds, and why it moved: it says where to look, and judges nothing.
+//! What TCP counted in two worlds, and why it moved: it shows where to look, and judges nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -165,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn what_both_worlds_count_and_every_reason_of_moves_is_told_with_its_mean_per_run() {
+    fn what_both_worlds_count_and_every_reason_of_moves_is_shown_with_its_mean_per_run() {
         let found = counted(&worlds());
         let told: Vec<_> = found.iter().map(|one| (one.kind, one.name.as_str(), one.means, one.ratio)).collect();
         let expected = [
-            // It never occurs in the simulator, which counts it: that says more than any ratio.
+            // It never occurs in the simulator, which counts it: that shows more than any ratio.
             (Kind::Tcp, "TCPSpuriousRTOs", [0.0, 1.0], None),
             (Kind::Tcp, "TCPTimeouts", [7.0, 3.5], Some(2.0)),
             (Kind::Moves, "ecn", [2.0, 0.0], None),
@@ -201,7 +201,7 @@ mod tests {
         };
         assert!(width(15) > 1.1 * width(0), "{} {}", width(15), width(0));
         let mut few = worlds();
-        // Of a seed that one world lacks nothing is said of the other's.
+        // For a seed that one world lacks, nothing is reported from the other.
         few[1].seeds[5].clear();
         let timeouts = &counted(&few)[1];
         assert_eq!((timeouts.means, timeouts.ratio, timeouts.ci90), ([6.0, 3.0], Some(2.0), None));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_that_it_judges_nothing_and_hostile_names_are_no_markup() {
+    fn the_table_states_that_it_judges_nothing_and_hostile_names_are_no_markup() {
         let mut worlds = worlds();
         worlds[0].seeds[0][0].moves.insert("a|<b>\u{1b}".into(), 1);
         let [one, other] = &worlds;

@@ -1,4 +1,4 @@
-//! A measure in two worlds: both values, their ratio, its interval, and what that says.
+//! A measure in two worlds: both values, their ratio, its interval, and what that shows.
 
 use serde::Serialize;
 
@@ -25,14 +25,14 @@ pub struct Row {
     pub ci90: Option<[f64; 2]>,
     /// By what factor repetitions of one seed differ in each world, as a standard deviation; `None` of fewer than two.
     pub noise: [Option<f64>; 2],
-    /// What the interval says.
+    /// What the interval shows.
     pub verdict: Verdict,
-    /// Why nothing is decided, where the interval alone does not say it.
+    /// Why nothing is decided, where the interval alone does not show it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
 
-/// What an interval of a ratio says.
+/// What an interval of a ratio shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -165,8 +165,8 @@ pub(super) fn ends_or_dash(interval: Option<[f64; 2]>) -> String {
     interval.map_or("–".into(), |[low, high]| format!("{low:.3} to {high:.3}"))
 }
 
-/// So many seeds show with a probability of 80 % that two worlds are equivalent which are the same, where the logarithms of their
-/// ratios differ as these do; to two digits.
+/// The number of seeds that show with a probability of 80 % that two equal worlds are equivalent, where the logarithms
+/// of their ratios differ as these do; to two digits.
 pub(super) fn seeds_needed(logs: &[f64], margin: f64) -> Option<u64> {
     // Normal quantiles of 95 % and 90 %: each of the two tests at 5 % fails with a probability of 10 %.
     const QUANTILES: f64 = 1.645 + 1.282;
@@ -185,8 +185,8 @@ fn whole(values: &[Option<f64>], wanted: usize) -> Option<Vec<f64>> {
     (!values.is_empty() && values.len() >= wanted).then_some(values)
 }
 
-/// What each seed says of the logarithm of the ratio of the sums, as the jackknife has it (Tukey's pseudo-values): their mean and
-/// standard error are those of that logarithm. `None` where a world has nothing without one of the seeds.
+/// What each seed contributes to the logarithm of the ratio of the sums, as the jackknife has it (Tukey's pseudo-values): their
+/// mean and standard error are those of that logarithm. `None` where a world has nothing without one of the seeds.
 pub(super) fn logs_of_sums(one: &[f64], other: &[f64]) -> Option<Vec<f64>> {
     let [all_one, all_other] = [one, other].map(|values| values.iter().sum::<f64>());
     let log = |one: f64, other: f64| (one > 0.0 && other > 0.0).then(|| (one / other).ln());

@@ -5,11 +5,11 @@ use crate::{Scene, tooltip::Tooltips};
 
 /// The width of a letter in pixels.
 const LETTER: i32 = 7;
-/// So many letters a label has at least, if it is written at all.
+/// The least number of letters of a label, if it is written at all.
 const FEWEST: i32 = 28;
 /// Where labels end.
 const END: i32 = RIGHT + 150;
-/// How near an event's line the pointer is told what happens, in pixels.
+/// How near an event's line the pointer shows what happens, in pixels.
 const REACH: i32 = 3;
 
 /// An event in the picture.
@@ -45,7 +45,7 @@ pub(super) fn marks(scene: &Scene, end: f64, column: impl Fn(f64) -> i32) -> Vec
     marks
 }
 
-/// Each event's line and label tell the whole of it.
+/// Each event's line and label show the whole of it.
 pub(super) fn add_tooltips(tooltips: &mut Tooltips, marks: &[Mark<'_>], bottom: i32) {
     for Mark { at, text, x, label } in marks {
         let says = format!("{at:.2} s\n{}", text.replace(", ", "\n"));

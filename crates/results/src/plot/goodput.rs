@@ -14,7 +14,7 @@ use crate::{
     summary::{exact, mean_goodput, megabits},
 };
 
-/// A ceiling that is above the data by more than this factor is told, and not drawn: it would press the curves to the ground.
+/// A ceiling that is above the data by more than this factor is written, and not drawn: it would press the curves to the ground.
 const NEAR: f64 = 1.8;
 
 /// The vertical axis, which the data make.
@@ -133,7 +133,7 @@ mod tests {
     use crate::{plot::plot, testing};
 
     #[test]
-    fn the_axis_follows_the_curves_and_a_ceiling_far_above_is_told_at_its_end() {
+    fn the_axis_follows_the_curves_and_a_ceiling_far_above_is_written_at_its_end() {
         let (mut run, traces) = testing::traced_run(&["tcp"], 1);
         let highest = traces[0].goodput.iter().copied().fold(0.0, f64::max);
         let near = Axis::of(&traces, &[(0.0, highest * 1.5)]);

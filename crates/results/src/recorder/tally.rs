@@ -15,7 +15,7 @@ pub(super) struct PathTally {
     /// The squares of what `after_warmup` is the mean of.
     squares: WeightedMean,
     second_half: WeightedMean,
-    /// For the second half of a run that is cut short, of which nobody knows yet when it begins.
+    /// For the second half of a run that is cut short, whose beginning is not known yet.
     history: History,
     over_time: Vec<WeightedMean>,
     drops: u64,
@@ -54,7 +54,7 @@ impl LinkTally {
     }
 }
 
-/// A mean of values that held for so many seconds each.
+/// A mean of values, each weighted by the seconds for which it held.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WeightedMean {
     sum: f64,
@@ -136,7 +136,7 @@ struct History {
 }
 
 impl History {
-    /// The value was `value` for so many seconds, the last of which is `to`.
+    /// The value was `value` for `seconds` seconds, the last of which is `to`.
     fn add(&mut self, to: f64, value: f64, seconds: f64) {
         self.last.0 = to;
         self.last.1.add(value, seconds);

@@ -126,7 +126,7 @@ enum Pairing {
     Zip,
     /// Each with each.
     All,
-    /// Each sender with one receiver, no receiver twice while there are others, and nobody with itself.
+    /// Each sender with one receiver, no receiver twice while there are others, and no node with itself.
     Permutation,
     /// All with the first receiver.
     Incast,
@@ -314,7 +314,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What a flow says of its own transport: `system`, and `tcp` over the scenario's `[tcp]`.
+    /// What a flow sets for its own transport: `system`, and `tcp` over the scenario's `[tcp]`.
     fn transport(&self, item: &Item<'_>, system: Option<SystemSpec>) -> Result<Transport, ParseError> {
         let Some(own) = item.get_ref().get("tcp") else { return Ok(Transport { system, tcp: None }) };
         let mut merged = own.clone();

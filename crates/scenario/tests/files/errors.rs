@@ -19,13 +19,13 @@ fn inline(more: &str) -> Result<Scenario, ParseError> {
     read(&format!("{INLINE}{more}"), "inline")
 }
 
-/// What is said of a parallel-paths scenario of ten seconds, with more keys in the topology and `rest` after it.
+/// The error for a parallel-paths scenario of ten seconds, with more keys in the topology and `rest` after it.
 fn complaint(topology: &str, rest: &str) -> String {
     let text = format!("duration = \"10 s\"\n[topology]\ngenerator = \"parallel-paths\"\n{topology}\n{rest}\n");
     read(&text, "bad").expect_err("it is refused").in_file("bad.toml").to_string()
 }
 
-/// The first line of what is said of the inline network with `more`.
+/// The first line of the error for the inline network with `more`.
 fn brief(more: &str) -> String {
     let error = inline(more).expect_err("it is refused");
     format!("{}: {}", error.source_line, error.message)
@@ -94,7 +94,7 @@ fn an_unknown_host_is_pointed_at_within_its_list() {
 }
 
 #[test]
-fn an_unknown_placeholder_says_how_to_write_braces() {
+fn an_unknown_placeholder_is_an_error_that_shows_how_to_write_braces() {
     assert_snapshot!(complaint("", "[[flow]]\nkind = \"exec\"\nnode = \"s1\"\ncommand = [\"ping\", \"{s2}\"]"), @r#"
     bad.toml:8:20: there is no node `s2`; `{NAME}` is replaced by the address of node NAME, write `{{NAME}}` for the text itself
       |

@@ -1,4 +1,4 @@
-//! What a scenario file may say, and what is said of a bad one.
+//! What a scenario file may contain, and the errors for a bad one.
 
 mod conditions;
 mod errors;
@@ -189,7 +189,7 @@ fn a_systems_parameters_override_the_agents() {
 }
 
 #[test]
-fn parameters_that_do_not_fit_say_which_and_why() {
+fn parameters_that_do_not_fit_are_errors_that_show_which_and_why() {
     let refused = |system: &str| agent_of("", system).unwrap_err().to_string();
     let all = [
         refused("pathchanger:next_rtos=0"),

@@ -265,7 +265,7 @@ fn without_ecn(congestion_control: &str) -> ScenarioBuilder {
     equal().network("ecn", "never").set("tcp.ecn", false).set("tcp.congestion_control", congestion_control)
 }
 
-/// So many hosts send at each full second from 2 s on, all to one host.
+/// `hosts` hosts send at each full second from 2 s on, all to one host.
 fn bursts(hosts: u32, size: &str) -> ScenarioBuilder {
     (2..20).fold(alike(3, "20 Mbit/s", hosts), |network, second| {
         let burst = bulk("c*", "s1").with("size", size).with("start", format!("{second} s"));

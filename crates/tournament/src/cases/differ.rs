@@ -440,7 +440,7 @@ fn hidden() -> ScenarioBuilder {
     equal().event(tenth("2 Mbit/s"))
 }
 
-/// The second path has this rate from the beginning, whatever the topology says.
+/// The second path has this rate from the beginning, whatever the topology sets.
 fn tenth(rate: &str) -> Part {
     part([("at", "0 s"), ("action", "rate"), ("rate", rate)]).path("path-2")
 }

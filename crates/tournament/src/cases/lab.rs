@@ -68,7 +68,7 @@ fn silent(control: &str) -> ScenarioBuilder {
     network.set("tcp.congestion_control", control).flow(users(4, "400 ms"))
 }
 
-/// So many users for each client, who fetch 50 kB and think.
+/// `each` users for each client, who fetch 50 kB and think.
 fn users(each: u32, think: &str) -> Part {
     sized(closed_loop("c*", "s*", each, think, "0"), "50 kB")
 }

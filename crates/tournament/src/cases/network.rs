@@ -26,7 +26,7 @@ fn run() -> ScenarioBuilder {
     ScenarioBuilder::new("20 s").set("warmup", "2 s").set("sample", "1 s")
 }
 
-/// So many clients, four servers, and so many paths of one rate; routing takes `path-1` for all.
+/// `clients` clients, four servers, and `paths` paths of one rate; routing takes `path-1` for all.
 pub(super) fn alike(paths: u32, rate: &str, clients: u32) -> ScenarioBuilder {
     let network = run().parallel_paths(paths).network("rate", rate).network("delay", "1 ms");
     let network = network.network("ecn", "40 packets").network("access_rate", "200 Mbit/s");
@@ -43,7 +43,7 @@ pub(super) fn differ(paths: &[Path]) -> ScenarioBuilder {
     differ_for(4, paths)
 }
 
-/// So many clients, four servers, and these paths; routing takes the first for all.
+/// `clients` clients, four servers, and these paths; routing takes the first for all.
 pub(super) fn differ_for(clients: u32, paths: &[Path]) -> ScenarioBuilder {
     let mut network = run();
     for router in ["A", "B"] {

@@ -78,7 +78,7 @@ fn reread(path: PathBuf, metrics: Option<std::net::SocketAddr>) -> UnboundedRece
     })
 }
 
-/// Says that a configuration is in order, and how fast it probes.
+/// Prints that a configuration is in order, and how fast it probes.
 fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
     let targets = config.targets();
     let settings = &config.control;
@@ -112,10 +112,10 @@ fn status(json: bool) -> Outcome {
     show(&route_control_status()?.ok_or_else(missing)?, json)
 }
 
-/// Shows what a route controller says of itself, again and again, until a signal ends it or nobody reads.
+/// Shows what a route controller reports about itself, again and again, until a signal ends it or no process reads.
 fn top(interval: Duration, json: bool) -> Outcome {
     let stop = until_signalled()?;
-    // Whoever asks in vain is told so at once; one that is started again is waited for.
+    // If no route controller runs, that is an error at once; for one that is started again this waits.
     route_control_status()?.ok_or_else(missing)?;
     let draws = !json && stdout().is_terminal();
     while !stop.load(Ordering::Relaxed) && !out::is_closed() {
@@ -140,7 +140,7 @@ fn missing() -> Failure {
     Failure::run("no route controller works in this network namespace")
 }
 
-/// Prints what a route controller says of itself.
+/// Prints what a route controller reports about itself.
 pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
     if json {
         return print_json(status);

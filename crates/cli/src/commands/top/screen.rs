@@ -30,7 +30,7 @@ pub struct Screen {
     rate: Option<f64>,
 }
 
-/// What is to be done after a key.
+/// What must be done after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// Go on.

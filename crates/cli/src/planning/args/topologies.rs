@@ -59,7 +59,7 @@ pub enum Topo {
     Info(TopologyArgs),
     /// The links that remain when nodes of degree below 2 are removed until there are none
     Prune(TopologyArgs),
-    /// Write a topology in another format, which the extension of FILE says: .toml, .graph or .graphml
+    /// Write a topology in another format, which the extension of FILE names: .toml, .graph or .graphml
     Convert {
         /// Which
         #[command(flatten)]
@@ -198,7 +198,7 @@ pub struct MaxFlowArgs {
     /// How pairs are drawn
     #[command(flatten)]
     pub sampling: SamplingArgs,
-    /// Also with at most so many segments; several with commas between them
+    /// Also with at most this number of segments; several numbers with commas between them
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4",
         value_parser = clap::value_parser!(u8).range(1..=64))]
     pub max_segments: Vec<u8>,

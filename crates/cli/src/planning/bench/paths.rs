@@ -47,7 +47,7 @@ fn hosts(_: Option<&Path>) -> Result<Vec<Case>, Failure> {
     const ROUTERS: u32 = 440;
     const HOSTS: u32 = 13_350;
     let mut cases = Vec::new();
-    // Every so many-th host has a second access link.
+    // Every `second`-th host has a second access link.
     for (what, second) in [("", None), (", every third host with two links", Some(3))] {
         let backbone = Backbone { core: 300, access: ROUTERS - 300, links: 1_200, near: true, hops: true, seed: 1 };
         let mut topology = backbone.build().map_err(Failure::run)?;
@@ -193,7 +193,7 @@ fn incremental(data: Option<&Path>) -> Result<Vec<Case>, Failure> {
             let mut finder = PathFinder::new(&igp, RULES);
             let set = |(from, to): &(NodeId, NodeId)| {
                 let routes = finder.disjoint_paths(*from, *to, MAX_PATHS);
-                // With only one egress router, a list of one segment says so.
+                // With only one egress router, a list of one segment means this.
                 let follows_igp = routes.iter().map(|route| route.segments.len() == 1).collect();
                 let back = finder.first_path(*to, *from).map(|arcs| Back { from: *to, to: *from, arcs });
                 PathSet { routes, follows_igp, back }

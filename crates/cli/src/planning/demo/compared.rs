@@ -132,7 +132,7 @@ impl Transfers {
 pub(super) mod tests {
     use super::*;
 
-    /// Transfers that begin each second in pairs; `took` says how long those of a system take that begin at a time.
+    /// Transfers that begin each second in pairs; `took` returns how long those of a system take that begin at a time.
     pub fn transfers(took: &dyn Fn(&str, f64) -> f64) -> Transfers {
         let mut transfers = Transfers { systems: Vec::new(), end: 20.0, dies: 10.0 };
         for system in ["tcp", "random", "pathchanger"] {

@@ -106,7 +106,7 @@ impl fmt::Display for Machine {
 }
 
 impl Machine {
-    /// Why the numbers of these parts of a world are not to be trusted.
+    /// Why the numbers of these parts of a world must not be trusted.
     pub fn doubts<'a>(&self, world: World, parts: impl Iterator<Item = (&'a str, &'a RunResult)>) -> Vec<String> {
         if world == World::Sim {
             return Vec::new();
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_is_of_the_lab_of_others_of_the_hypervisor_or_nobodys() {
+    fn time_is_of_the_lab_of_others_of_the_hypervisor_or_unassigned() {
         let before = Ticks::parse(
             "cpu  100 0 100 700 100 0 0 0 5 5\ncpu0 1\n",
             "7 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 10 10 0 0 99",

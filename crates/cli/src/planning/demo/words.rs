@@ -1,4 +1,4 @@
-//! What the demonstration says, by what it measured: when one needs which.
+//! The sentences of the demonstration, from what it measured: when one needs which.
 
 use serde::Serialize;
 use sidestep_results::{Estimate, RunResult};
@@ -36,7 +36,7 @@ pub struct Verdict {
     pub value: f64,
     /// How far the path changer is above it, paired by the seconds of the run; null where only the means are compared.
     pub difference: Option<Estimate>,
-    /// What that says of the path changer.
+    /// What that means for the path changer.
     pub says: Finding,
 }
 
@@ -48,7 +48,7 @@ pub enum Finding {
     Better,
     /// Worse.
     Worse,
-    /// As well, as far as this run can tell.
+    /// As well, as far as this run shows.
     NoDifference,
 }
 
@@ -113,7 +113,7 @@ fn find<'a>(verdicts: &'a [Verdict], case: Case, other: &str) -> Option<&'a Verd
     verdicts.iter().find(|one| one.case == case && one.other == other)
 }
 
-/// The sentence that says when one needs which, by what was measured here.
+/// The sentence that explains when one needs which, by what was measured here.
 pub fn lesson(verdicts: &[Verdict]) -> String {
     let mut parts = Vec::new();
     if let Some(dice) = find(verdicts, Case::UnlikePaths, "random") {
@@ -157,7 +157,7 @@ pub fn lesson(verdicts: &[Verdict]) -> String {
     }
 }
 
-/// What is told of the first two parts.
+/// The sentences on the first two parts.
 pub fn parts(verdicts: &[Verdict]) -> [String; 2] {
     let told = |case, other: &'static str| find(verdicts, case, other).map(|one| one.told()).into_iter();
     let all = |case| told(case, "random").chain(told(case, "tcp"));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_noise_may_explain_is_no_difference_and_what_is_worse_is_said_to_be() {
+    fn what_noise_may_explain_is_no_difference_and_what_is_worse_is_reported_as_such() {
         let (says, lesson, _) = told([20.0, 93.6, 93.4], &|system, start| noisy(system, start, 0.5));
         assert_eq!(says[2..], [Finding::NoDifference; 4]);
         assert!(

@@ -38,7 +38,7 @@ pub(super) struct Seen {
     again_acked: bool,
     /// A retransmission was found to be lost.
     pub(super) lost_again: bool,
-    /// The timer is to be set anew.
+    /// The timer must be set again.
     pub(super) set_timer: bool,
     window_moved: bool,
     /// The echoed time.
@@ -54,7 +54,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether the receiver only said again what it had said (`num_dupack`).
+    /// Whether the receiver only repeated what it had reported (`num_dupack`).
     pub(super) fn is_duplicate_ack(&self) -> bool {
         !self.advanced && !self.window_moved && !self.duplicate
     }
@@ -116,7 +116,7 @@ impl Linux {
         acked
     }
 
-    /// Takes an ACK that says nothing but that segments have arrived which were sent once, while all is well: most do.
+    /// Takes an ACK that reports only that segments have arrived which were sent once, while all is well: most do.
     #[inline(always)]
     fn advance(
         &mut self,
@@ -204,7 +204,7 @@ impl Linux {
         }
     }
 
-    /// Takes SACK blocks. The first reports a duplicate if it lies below the ACK, where its ends are written the wrong way
+    /// Takes SACK blocks. The first reports a duplicate if it lies below the ACK, where its ends are written in the wrong order
     /// around, or within the second (RFC 2883).
     #[inline(never)]
     fn take_sacks(&mut self, transfer: &Transfer, now: Time, packet: &Packet, seen: &mut Seen) {
@@ -271,7 +271,7 @@ impl Linux {
         if self.undo.duplicates > transfer.retransmits {
             return;
         }
-        // Neither a probe nor a loss without reordering says that the tolerance was too small.
+        // Neither a probe nor a loss without reordering shows that the tolerance was too small.
         if self.rack.reordered && !seen.probe_duplicate {
             self.rack.duplicate_seen = true;
         }
@@ -339,7 +339,7 @@ impl Linux {
     }
 
     /// Takes the round-trip time of an ACK (`tcp_ack_update_rtt`); returns whether there is one. RFC 6298 §3 (Karn):
-    /// none of what was sent again, whose ACK may answer either; but the echoed time tells which it was.
+    /// none of what was sent again, whose ACK may answer either; but the echoed time shows which it was.
     fn measure(
         &mut self,
         transfer: &mut Transfer,
@@ -392,7 +392,7 @@ impl Linux {
         *count += 1;
     }
 
-    /// What an ACK says of a tail loss probe (`tcp_process_tlp_ack`; RFC 8985, section 7.4).
+    /// What an ACK shows about a tail loss probe (`tcp_process_tlp_ack`; RFC 8985, section 7.4).
     fn end_probe(&mut self, transfer: &mut Transfer, now: Time, ack: u32, seen: &Seen) {
         if ack < self.probe_end {
             return;

@@ -164,7 +164,7 @@ impl Linux {
         if !self.any_retransmitted(transfer.una, transfer.next) {
             self.undo.first_again = 0;
         }
-        // `tcp_enter_cwr`; RFC 3168 §6.1.2: once in a window of data, as all its marks tell of the same queue.
+        // `tcp_enter_cwr`; RFC 3168 §6.1.2: once in a window of data, as all its marks report the same queue.
         if seen.marked && self.state < CaState::Cwr {
             self.reduction.prior_ssthresh = 0;
             self.undo.forbid();

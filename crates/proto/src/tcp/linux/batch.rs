@@ -12,7 +12,7 @@ const SEGMENT: u32 = 1448;
 const MAX_BYTES: u64 = 65_536;
 /// A hundredth of a segment's bytes in 1024 batches a second (`sk_pacing_shift`), times the nanoseconds of a second.
 const BATCH_BYTES: u64 = SEGMENT as u64 * 1_000_000_000 / 1024 / 100;
-/// A batch halves for each so many nanoseconds of the least round-trip time (`tcp_tso_rtt_log`).
+/// A batch halves for each period of this many nanoseconds in the least round-trip time (`tcp_tso_rtt_log`).
 const HALVING: u64 = 512_000;
 /// A batch leaves that is this part of a window (`tcp_tso_win_divisor`).
 const WINDOW_DIVISOR: u32 = 3;
@@ -21,8 +21,8 @@ const WINDOW_DIVISOR: u32 = 3;
 const SOON: Span = Span::from_millis(1);
 
 impl Linux {
-    /// Says how many segments leave together now, none if they wait, where the congestion window has `room` for so many; returns
-    /// whether it has them wait.
+    /// Sets how many segments leave together now, none if they wait, where the congestion window has room for `room`; returns
+    /// whether it makes them wait.
     #[inline]
     pub(super) fn begin_batch(&mut self, transfer: &Transfer, now: Time, room: u32) -> bool {
         let (allowed, waiting) = (transfer.window_end - transfer.next, transfer.supplied - transfer.next);

@@ -128,7 +128,7 @@ impl Window {
         self.parts.1 = segments - f64::from(self.ssthresh);
     }
 
-    /// Has the parts of segments that it had `before`, where it has as many whole ones again: an ACK may end one
+    /// Restores the parts of segments that it had `before`, where it has as many whole ones again: an ACK may end one
     /// reduction and begin another.
     #[inline]
     pub(super) fn restore_parts(&mut self, before: &Window) {

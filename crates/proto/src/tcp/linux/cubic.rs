@@ -58,12 +58,12 @@ const CUBE_FACTOR: u64 = (1 << (10 + 3 * CLOCK_BITS)) / CUBE_RTT_SCALE;
 /// 3·(1 − β)/(1 + β), by which Reno with this β has the mean window of Reno with a half (`beta_scale`).
 const FRIENDLY_SCALE: u32 = 8 * (BETA_SCALE + BETA) / 3 / (BETA_SCALE - BETA);
 
-/// `hystart_low_window`: HyStart looks from this window on, as a smaller one has too few ACKs to tell a queue from
+/// `hystart_low_window`: HyStart looks from this window on, as a smaller one has too few ACKs to distinguish a queue from
 /// chance.
 const LOW_WINDOW: u32 = 16;
 /// `hystart_ack_delta_us`: ACKs farther apart are no train, but answers to what was sent later.
 const ACK_DELTA: u64 = 2_000_000;
-/// `HYSTART_MIN_SAMPLES`, as N_RTT_SAMPLE of RFC 9406 §4.3: the least of so many times holds no delayed ACK.
+/// `HYSTART_MIN_SAMPLES`, as N_RTT_SAMPLE of RFC 9406 §4.3: the least of this number of times holds no delayed ACK.
 const MIN_SAMPLES: u8 = 8;
 /// `HYSTART_DELAY_MIN` and `HYSTART_DELAY_MAX`, as MIN_RTT_THRESH and MAX_RTT_THRESH of RFC 9406 §4.3: a smaller rise
 /// is jitter on a short path, and to wait for a larger one on a long path would overshoot.
@@ -110,7 +110,7 @@ impl Cubic {
     /// The threshold after a loss or a mark (`cubictcp_recalc_ssthresh`).
     pub(super) fn shrink(&mut self, cwnd: u32) -> u32 {
         self.epoch_start = 0;
-        // RFC 9438 §4.7, fast convergence: who loses below the last maximum has less to hope for, and leaves room to a
+        // RFC 9438 §4.7, fast convergence: a flow that loses below the last maximum has less to hope for, and leaves room to a
         // new flow.
         let converged = (u64::from(cwnd) * u64::from(BETA_SCALE + BETA) / u64::from(2 * BETA_SCALE)) as u32;
         self.last_max_cwnd = if cwnd < self.last_max_cwnd { converged } else { cwnd };
@@ -222,7 +222,7 @@ impl Cubic {
     }
 
     /// Grows no slower than Reno with this β (RFC 9438 §4.3), as the curve does where round trips or windows are small.
-    /// Linux keeps α when W_est has reached the window before the loss, from where on the RFC has it be 1.
+    /// Linux keeps α when W_est has reached the window before the loss, from where on it is 1 in the RFC.
     fn be_friendly(&mut self, cwnd: u32) {
         let step = (cwnd * FRIENDLY_SCALE) >> 3;
         while self.ack_cnt > step {

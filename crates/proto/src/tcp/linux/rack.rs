@@ -16,7 +16,7 @@ pub(super) struct Rack {
     pub(super) persists: u8,
     /// A segment arrived since losses were looked for.
     pub(super) advanced: bool,
-    /// A segment was sent again in vain.
+    /// A segment was sent again needlessly.
     pub(super) duplicate_seen: bool,
     /// When the tolerance was widened last.
     widened_at: u64,
@@ -25,7 +25,7 @@ pub(super) struct Rack {
 }
 
 /// For how many recoveries the tolerance stays wide (`TCP_RACK_RECOVERY_THRESH`). RFC 8985 §6.2, step 4: 16, so that
-/// where reordering lasts one recovery in 16 at most is in vain, and where it has ended losses do not wait for ever.
+/// where reordering lasts one recovery in 16 at most is spurious, and where it has ended losses do not wait for ever.
 pub(super) const PERSISTS: u8 = 16;
 
 impl Rack {
@@ -54,17 +54,17 @@ impl Rack {
         }
         self.advanced = true;
         self.round_trip = round_trip;
-        // Many segments are sent in one tick of the clock: of these the number tells which is the latest
+        // Many segments are sent in one tick of the clock: of these the number shows which is the latest
         // (RACK_sent_after).
         if sent_at > self.sent_at || sent_at == self.sent_at && seq + 1 > self.end {
             (self.sent_at, self.end) = (sent_at, seq + 1);
         }
     }
 
-    /// Widens the tolerance if something was sent again in vain, and the `newest` segment that an ACK reports was sent since it was
-    /// widened last (`tcp_rack_update_reo_wnd`). Zero: the ACK reports none.
+    /// Widens the tolerance if something was sent again needlessly, and the `newest` segment that an ACK reports was sent since
+    /// it was widened last (`tcp_rack_update_reo_wnd`). Zero: the ACK reports none.
     ///
-    /// RFC 8985 §6.2, step 4: one step in a round trip, as what was sent again before the last step says nothing of it.
+    /// RFC 8985 §6.2, step 4: one step in a round trip, as what was sent again before the last step shows nothing about it.
     #[inline]
     pub(super) fn adapt(&mut self, now: u64, newest: u64) {
         if newest == 0 {

@@ -32,7 +32,7 @@ impl Linux {
         matches!(self.state, CaState::Cwr | CaState::Recovery)
     }
 
-    /// The threshold that slow start is to have after a pause (`tcp_current_ssthresh`). RFC 2861 §3: three quarters of
+    /// The threshold that slow start should have after a pause (`tcp_current_ssthresh`). RFC 2861 §3: three quarters of
     /// the window are what it was on the mean, as it swings between a half and the whole of its maximum.
     pub(super) fn current_ssthresh(&self) -> u32 {
         if self.in_reduction() {
@@ -51,7 +51,7 @@ impl Linux {
 
     /// What proportional rate reduction lets out after an ACK (`tcp_cwnd_reduction`; RFC 9937 §6.2).
     ///
-    /// Above the threshold it lets out as many of the segments that arrive as the window is to keep, so that sending
+    /// Above the threshold it lets out as many of the segments that arrive as the window should keep, so that sending
     /// slows down over a round trip and does not pause for half of one. Below it nothing more leaves than has arrived
     /// (PRR-CRB), and one more where an ACK advances and reports no new loss (PRR-SSRB), as only then the path can bear
     /// more.
@@ -102,7 +102,7 @@ impl Linux {
     }
 
     /// The application has not used the window for a timeout (`tcp_cwnd_application_limited`). RFC 2861 §3.1: the
-    /// window goes half of the way to what was used, as nothing has shown of late that the path carries the rest.
+    /// window goes half of the way to what was used, as nothing has shown recently that the path carries the rest.
     fn shrink_unused(&mut self, config: &Config) {
         if self.state != CaState::Open {
             return;

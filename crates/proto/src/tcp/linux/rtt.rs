@@ -85,7 +85,7 @@ impl Estimator {
         }
         if round_ended {
             if self.largest < self.variation {
-                // By a quarter in a round and not with each sample: many samples of a window say the same.
+                // By a quarter in a round and not with each sample: many samples of a window show the same.
                 self.variation -= (self.variation - self.largest) >> 2;
             }
             self.largest = floor;

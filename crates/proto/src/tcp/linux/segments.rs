@@ -66,7 +66,7 @@ impl Segments {
         *self.word_mut(seq) = stamp << FLAG_BITS;
     }
 
-    /// The time of a sending: later than that of all before, by a nanosecond at least, so that times tell the order.
+    /// The time of a sending: later than that of all before, by a nanosecond at least, so that times show the order.
     #[inline]
     fn stamp(&mut self, now: u64) -> u64 {
         self.stamp = now.max(self.stamp + 1);
@@ -242,7 +242,7 @@ impl Segments {
         self.again.push_back((seq, stamp));
     }
 
-    /// Counts sacked, lost and retransmitted segments anew, for tests.
+    /// Counts sacked, lost and retransmitted segments again, for tests.
     #[cfg(test)]
     pub(super) fn recount(&self, una: u32, next: u32) -> [u32; 3] {
         let count = |flag| (una..next).filter(|seq| self.has(*seq, flag)).count() as u32;

@@ -66,11 +66,11 @@ impl Linux {
 
     fn arm(&mut self, now: Time, after: u64, timer: SenderTimeout) {
         self.timer = timer;
-        // The clock's tick is computed when somebody asks: most timers are set again before.
+        // The clock's tick is computed when a caller asks: most timers are set again before.
         self.armed = (now, after);
     }
 
-    /// Starts the retransmission timer anew, from when its segment was sent if another timer ran meanwhile
+    /// Starts the retransmission timer again, from when its segment was sent if another timer ran meanwhile
     /// (`tcp_rearm_rto`).
     pub(super) fn rearm(&mut self, transfer: &Transfer, now: Time) {
         if transfer.una == transfer.next {
@@ -199,7 +199,7 @@ impl Linux {
         transfer.recover = transfer.next;
         self.probe_end = 0;
         transfer.announce_reduction();
-        // RFC 5682 §3.1, step 1: not in another recovery, whose segments could not be told from those of before the
+        // RFC 5682 §3.1, step 1: not in another recovery, whose segments could not be distinguished from those of before the
         // timeout.
         self.frto = new_recovery || self.retransmits > 0;
         self.retransmits = self.retransmits.saturating_add(1);

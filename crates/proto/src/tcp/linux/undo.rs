@@ -1,4 +1,4 @@
-//! What is taken back when a segment was sent again in vain: by D-SACK, by timestamps (Eifel, RFC 3522), by F-RTO (RFC 5682).
+//! What is taken back when a segment was sent again needlessly: by D-SACK, by timestamps (Eifel, RFC 3522), by F-RTO (RFC 5682).
 
 use sidestep_net::Time;
 
@@ -10,7 +10,7 @@ use crate::tcp::transfer::{Transfer, flag};
 pub(super) struct Undo {
     /// The first segment not acknowledged when the window was reduced (`undo_marker`).
     marker: Option<u32>,
-    /// Segments sent again since, of which the receiver has not said that it had them (`undo_retrans`); −1: not known.
+    /// Segments sent again since, of which the receiver has not reported that it had them (`undo_retrans`); −1: not known.
     retransmits: i32,
     /// When the first of them was sent again; zero: none was (`retrans_stamp`).
     pub(super) first_again: u64,
@@ -37,7 +37,7 @@ impl Undo {
     }
 
     /// `tcp_init_undo`: what is out already, a tail loss probe too, may be reported twice. Zero would mean that all was
-    /// in vain.
+    /// spurious.
     pub(super) fn begin(&mut self, una: u32, retransmitted: u32, probe: bool) {
         self.marker = Some(una);
         let out = retransmitted as i32 + i32::from(probe);
@@ -56,7 +56,7 @@ impl Undo {
         self.retransmits = self.retransmits.max(0) + 1;
     }
 
-    /// The receiver says that it had a segment that was sent again.
+    /// The receiver reports that it had a segment that was sent again.
     pub(super) fn note_duplicate(&mut self, end: u32) {
         if self.retransmits > 0 && self.marker.is_some_and(|marker| end > marker) {
             self.retransmits -= 1;
@@ -108,7 +108,7 @@ impl Linux {
             let count = if loss { &mut self.counters.loss_undo } else { &mut self.counters.full_undo };
             *count += 1;
         } else {
-            // RFC 8985 §6.2, step 4: one recovery less, as this one was not in vain.
+            // RFC 8985 §6.2, step 4: one recovery less, as this one was not spurious.
             self.rack.persists = self.rack.persists.saturating_sub(1);
         }
         self.set_state(transfer, now, CaState::Open);
@@ -125,7 +125,7 @@ impl Linux {
         true
     }
 
-    /// An ACK within a recovery (`tcp_try_undo_partial`); returns whether nothing more is to be done for it.
+    /// An ACK within a recovery (`tcp_try_undo_partial`); returns whether nothing more must be done for it.
     pub(super) fn try_undo_partial(&mut self, transfer: &mut Transfer, now: Time, echo: Time, prior_una: u32) -> bool {
         if !(self.undo.is_possible() && self.undo.is_delayed(echo)) {
             return false;
@@ -143,7 +143,7 @@ impl Linux {
         false
     }
 
-    /// A timeout was in vain (`tcp_try_undo_loss`).
+    /// A timeout was spurious (`tcp_try_undo_loss`).
     pub(super) fn try_undo_loss(&mut self, transfer: &mut Transfer, now: Time, echo: Time, by_frto: bool) -> bool {
         if !by_frto && !self.may_undo(echo) {
             return false;

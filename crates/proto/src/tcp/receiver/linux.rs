@@ -41,7 +41,7 @@ pub(super) struct Acks {
     closes_first: bool,
     /// How often no answer to the SYN-ACK came in time.
     syn_ack_timeouts: u8,
-    /// A segment that had been received before, and is to be reported (RFC 2883).
+    /// A segment that had been received before, and must be reported (RFC 2883).
     duplicate: Option<u32>,
     /// ACKs that were compressed so far; those that wait are among them, of which one may still be sent.
     // Where alignment left room: it makes this no larger.
@@ -58,7 +58,7 @@ pub(super) struct Acks {
 enum Handshake {
     Listen,
     /// SYN-ACKs echo the time of the first SYN, which was answered at `first`. One that came again was answered last then
-    /// (zero: none was), and the SYN-ACK went again so often because no answer came.
+    /// (zero: none was), and how often the SYN-ACK went again because no answer came.
     SynReceived {
         echo: Time,
         first: Time,
@@ -80,8 +80,8 @@ const SYN_AGAIN: Span = Span::from_millis(500);
 /// sender's least timeout is 200 ms above its round trip, so that no ACK is later.
 const MIN_WAIT: u64 = 40_000_000;
 const MAX_WAIT: u64 = 200_000_000;
-/// ACKs that tell of a gap at once (`TCP_FASTRETRANS_THRESH`: as many as start a recovery), those that may go as one,
-/// and how long these wait at most (`tcp_comp_sack_nr`, `tcp_comp_sack_delay_ns`): they cost both ends time, and say
+/// ACKs that report a gap at once (`TCP_FASTRETRANS_THRESH`: as many as start a recovery), those that may go as one,
+/// and how long these wait at most (`tcp_comp_sack_nr`, `tcp_comp_sack_delay_ns`): they cost both ends time, and report
 /// the same.
 const TOLD: u8 = 3;
 const MAX_COMPRESSED: u8 = 44;
@@ -175,7 +175,7 @@ impl Acks {
         self.answered
     }
 
-    /// The connection has read so many segments in a round trip, and its buffer has grown.
+    /// The connection has read `copied` segments in a round trip, and its buffer has grown.
     pub(super) fn follow(&mut self, copied: u32, beyond: u32) {
         // One that is not established takes its first measure later.
         if self.is_established() {
@@ -224,7 +224,7 @@ impl Acks {
         }
     }
 
-    /// A segment was received in order; returns how many ACKs are to go at once at least.
+    /// A segment was received in order; returns how many ACKs must go at once at least.
     #[inline]
     fn note_data(&mut self, config: &Config, now: Time, packet: &Packet) -> u8 {
         let nanos = now.as_nanos();
@@ -363,7 +363,7 @@ impl Receiver {
         packet: &Packet,
         in_order: bool,
     ) -> Option<Packet> {
-        // A duplicate that no ACK has told of yet is forgotten (`tcp_data_queue`).
+        // A duplicate that no ACK has reported yet is forgotten (`tcp_data_queue`).
         acks.duplicate = (!in_order && self.has(packet.seq)).then_some(packet.seq);
         if packet.seq < self.next && !in_order {
             self.go_quick(acks, config.quick_acks);
@@ -388,8 +388,8 @@ impl Receiver {
         waiting
     }
 
-    /// A segment was acknowledged before: unless it acknowledges others, the ACK that says so is none of those that go at once. Nothing
-    /// else is looked at (`tcp_send_dupack`).
+    /// A segment was acknowledged before: unless it acknowledges others, the ACK that reports this is none of those that go at
+    /// once. Nothing else is looked at (`tcp_send_dupack`).
     #[cold]
     fn answer_acknowledged(&mut self, acks: &mut Acks, config: &Config, seq: u32) -> Packet {
         self.go_quick(acks, config.quick_acks);
@@ -431,14 +431,14 @@ impl Receiver {
         false
     }
 
-    /// Has an ACK wait, unless one does that goes before.
+    /// Makes an ACK wait, unless one does that goes before.
     #[inline]
     fn delay_ack(&mut self, acks: &mut Acks, config: &Config, now: Time) {
         let after = acks.delay(config);
         if self.deadline != Time::MAX && acks.due() <= acks.wheel.fires_at(now, after) {
             return;
         }
-        // The clock's tick is computed when somebody asks: most ACKs go before.
+        // The clock's tick is computed when a caller asks: most ACKs go before.
         acks.delayed = (now, after);
         self.deadline = now + Span::from_nanos(after);
     }
@@ -530,7 +530,7 @@ impl Receiver {
             return again.map(|(echo, _)| self.syn_ack(config, echo));
         }
         if timeout == ReceiverTimeout::DelayedAck {
-            // It was waited for in vain: the next waits for longer.
+            // The wait was without success: the next waits for longer.
             acks.wait = (acks.wait * 2).min(acks.timeout(config));
             if self.pending == 0 {
                 self.deadline = Time::MAX;

@@ -32,7 +32,7 @@ pub(crate) const BUFFER: u32 = 60;
 pub(crate) const INITIAL_SPACE: u32 = 10;
 
 impl Window {
-    /// The window of a receiver that may hold so many segments.
+    /// The window of a receiver that may hold `limit` segments.
     pub(super) fn new(limit: u32) -> Window {
         Window {
             threshold: FIRST.min(limit),
@@ -56,7 +56,7 @@ impl Window {
     }
 
     /// A segment has come, which is in the buffer beside those that wait if it is in order, until it is read. Returns whether the
-    /// window grew, which is to be told at once.
+    /// window grew, which must be reported at once.
     #[inline]
     pub(super) fn grow(&mut self, in_order: bool) -> bool {
         let taken = self.threshold + self.held + u32::from(in_order);
@@ -68,7 +68,7 @@ impl Window {
         true
     }
 
-    /// The application has read so many segments. `round_trip` is in nanoseconds; zero: it is not known. `beyond`: how far those
+    /// The application has read `segments` segments. `round_trip` is in nanoseconds; zero: not known. `beyond`: how far those
     /// reach that wait for an earlier one.
     #[inline]
     pub(super) fn read(&mut self, now: Time, segments: u32, round_trip: u64, beyond: impl FnOnce() -> u32) {
@@ -82,7 +82,7 @@ impl Window {
         (self.copied, self.since) = (0, now);
     }
 
-    /// So many segments were read in a round trip, more than in any before: by the application, or from the connection that this
+    /// `copied` segments were read in a round trip, more than in any before: by the application, or from the connection that this
     /// is a subflow of.
     pub(super) fn follow(&mut self, copied: u32, beyond: u32) {
         let needed = needed(copied, self.space).saturating_add(beyond);
@@ -90,7 +90,7 @@ impl Window {
         self.space = copied;
     }
 
-    /// Segments wait for an earlier one, and reach so far beyond it: the buffer is to hold what is sent meanwhile, too
+    /// Segments wait for an earlier one, and reach this far beyond it: the buffer must hold what is sent meanwhile, too
     /// (`tcp_data_queue_ofo`).
     #[inline]
     pub(super) fn make_room(&mut self, beyond: u32) {
@@ -98,7 +98,7 @@ impl Window {
         self.buffer = self.buffer.max(needed.min(self.limit));
     }
 
-    /// So many segments wait for an earlier one.
+    /// `held` segments wait for an earlier one.
     #[inline]
     pub(super) fn hold(&mut self, held: u32) {
         self.held = held;
@@ -111,7 +111,7 @@ impl Window {
     }
 }
 
-/// What a buffer is to hold when `copied` segments were read in a round trip, and `space` at most in those before
+/// What a buffer must hold when `copied` segments were read in a round trip, and `space` at most in those before
 /// (`tcp_rcvbuf_grow`): the measurement is a round trip late, and in slow start the sender doubles its rate.
 pub(crate) fn needed(copied: u32, space: u32) -> u32 {
     let window = 2 * u64::from(copied);
@@ -131,7 +131,7 @@ mod tests {
         window.read(Time::ZERO + Span::from_millis(millis), segments, ROUND_TRIP, || 0);
     }
 
-    // What `tcp:tcp_rcvbuf_grow` told of Linux 6.18 in the lab: a transfer over 20 Mbit/s and 24 ms.
+    // What `tcp:tcp_rcvbuf_grow` reported of Linux 6.18 in the lab: a transfer over 20 Mbit/s and 24 ms.
     #[test]
     fn the_buffer_follows_what_is_read_in_a_round_trip() {
         let mut window = Window::new(4_000);

@@ -64,13 +64,13 @@ const CUBIC_ALPHA: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
 /// DCTCP's gain g of the estimate α: 1/16 (RFC 8257, section 4.2). With 1 a single round's marks would be all that
 /// counts.
 const DCTCP_GAIN: f64 = 1.0 / 16.0;
-/// The constants of HyStart++ (RFC 9406, section 4.3). N_RTT_SAMPLE: the least of so many times holds no delayed ACK.
+/// The constants of HyStart++ (RFC 9406, section 4.3). N_RTT_SAMPLE: the least of this number of times holds no delayed ACK.
 const HYSTART_SAMPLES: u8 = 8;
 /// MIN_RTT_THRESH and MAX_RTT_THRESH: a smaller rise is jitter on a short path, and to wait for a larger one on a long
 /// path would overshoot.
 const HYSTART_MIN_RISE: f32 = 0.004;
 const HYSTART_MAX_RISE: f32 = 0.016;
-/// CSS_ROUNDS: so long the window still grows, as a rise that jitter caused is over by then.
+/// CSS_ROUNDS: for this number of rounds the window still grows, as a rise that jitter caused is over by then.
 const HYSTART_CSS_ROUNDS: u8 = 5;
 /// CSS_GROWTH_DIVISOR: a quarter of slow start's growth, which overshoots little if the rise was no jitter.
 const HYSTART_CSS_DIVISOR: f64 = 4.0;
@@ -113,7 +113,7 @@ impl Window {
 
     /// Shrinks the window after a loss or, if `marked`, an echoed mark; `flight` segments are in the network.
     pub(in crate::tcp) fn shrink(&mut self, flight: f64, marked: bool) {
-        // RFC 5681, section 3.1: what is in flight, as a window that was not used says nothing of the path.
+        // RFC 5681, section 3.1: what is in flight, as a window that was not used shows nothing about the path.
         let base = flight.min(self.cwnd);
         let window = match self.memory.as_deref_mut() {
             None => base * 0.5,
@@ -239,7 +239,7 @@ impl Cubic {
         *cwnd += (target - *cwnd) * acked / *cwnd;
     }
 
-    /// CUBIC's decrease (RFC 9438, section 4.6), with fast convergence (section 4.7): who loses below the last maximum
+    /// CUBIC's decrease (RFC 9438, section 4.6), with fast convergence (section 4.7): a flow that loses below the last maximum
     /// leaves room to a new flow.
     fn shrink(&mut self, window: f64) {
         self.w_max = if window < self.w_max { window * (1.0 + CUBIC_BETA) / 2.0 } else { window };

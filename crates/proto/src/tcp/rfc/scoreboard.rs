@@ -157,7 +157,7 @@ impl Scoreboard {
         self.move_edge(una + 1);
     }
 
-    /// Without SACK: counts a duplicate ACK, which says that one more of the `outstanding` segments has arrived.
+    /// Without SACK: counts a duplicate ACK, which shows that one more of the `outstanding` segments has arrived.
     pub(super) fn count_duplicate(&mut self, outstanding: u32) {
         if self.sacked + self.lost < outstanding {
             self.sacked += 1;
@@ -261,7 +261,7 @@ impl Scoreboard {
         }
     }
 
-    /// Counts sacked, lost and retransmitted segments anew, for tests.
+    /// Counts sacked, lost and retransmitted segments again, for tests.
     #[cfg(test)]
     pub(super) fn recount(&self, una: u32, next: u32) -> [u32; 3] {
         let mask = self.words.len() - 1;

@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Sender {
-    /// Has the first SYN sent again after `rto` if no answer comes, and SYNs so many times more than the configuration says.
+    /// Sends the first SYN again after `rto` if no answer comes, and SYNs `more_retries` times more than the configuration sets.
     pub fn set_syn_timeout(&mut self, rto: Span, more_retries: u8) {
         match &mut self.machine {
             Machine::Rfc(rfc) => rfc.round_trip.set_rto(rto),

@@ -99,7 +99,7 @@ fn at_one_loss_in_a_thousand_reno_follows_the_square_root_law() {
     // (1.22 for losses at equal distances).
     let law = 1.31 / 1e-3f64.sqrt() / RTT;
     let measured = mean(every_segment(), Losses::Single, 1e-3, 2_000);
-    assert!((measured / law - 1.0).abs() < 0.10, "{measured:.1} segments/s where the law says {law:.1}");
+    assert!((measured / law - 1.0).abs() < 0.10, "{measured:.1} segments/s where the law gives {law:.1}");
 }
 
 #[test]
@@ -118,5 +118,5 @@ fn at_one_loss_in_a_hundred_reno_follows_padhye() {
     // 3 % below. Losses by themselves, which are repaired without the timeouts that the law expects, leave 33 % more
     // than the law; NewReno without SACK, which repairs one segment a round trip, takes 25 % less of the law's own
     // losses.
-    assert!((measured / law - 1.0).abs() < 0.10, "{measured:.1} segments/s where the law says {law:.1}");
+    assert!((measured / law - 1.0).abs() < 0.10, "{measured:.1} segments/s where the law gives {law:.1}");
 }

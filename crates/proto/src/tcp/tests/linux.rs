@@ -32,7 +32,7 @@ fn a_probe_that_repairs_the_only_loss_shrinks_the_window() {
     let mut script = Script::new(linux(), 0).endless().lose(9, 1);
     script.sender.supply(10);
     script.run_until(1_000);
-    // The ACK of a later segment tells that the probe alone had arrived.
+    // The ACK of a later segment shows that the probe alone had arrived.
     script.sender.supply(1);
     script.run_until(2_000);
     // One segment is out: the receiver may delay its ACK, so the probe waits for the timeout.
@@ -152,7 +152,7 @@ fn a_subflow_whose_connections_buffer_has_grown_acknowledges_each_segment_until_
     // 100 in a round trip instead of 10: the buffer holds 3,800. The window grows by two with each segment.
     assert!((0..100).all(|one| take(&mut receiver, next + one) == [next + one + 1]));
     assert_eq!(receiver.offered(&config), before + 200);
-    // No more segment than the window's growth says goes at once while little of the connection's buffer is left.
+    // No more segment than the window's growth allows goes at once while little of the connection's buffer is left.
     receiver.note_connection(true, true);
     assert_eq!([100, 101, 102].map(|one| take(&mut receiver, next + one).len()), [1, 1, 1]);
 }
@@ -181,7 +181,7 @@ fn the_window_begins_at_one_segment_after_two_lost_syns_and_not_after_one() {
 
 #[test]
 fn a_connection_has_no_ecn_if_only_a_repeated_syn_arrived() {
-    // Whether the first SYN arrived, and what the answer to the second then says.
+    // Whether the first SYN arrived, and what the answer to the second then contains.
     for (first_arrives, ecn) in [(false, false), (true, true)] {
         let config = Config { ecn: true, ..linux() };
         let (mut sender, mut receiver) = (Sender::new(&config), Receiver::new(&config));
@@ -202,7 +202,7 @@ fn a_connection_has_no_ecn_if_only_a_repeated_syn_arrived() {
 }
 
 #[test]
-fn a_timeout_in_vain_is_taken_back() {
+fn a_spurious_timeout_is_taken_back() {
     // All ACKs of the first window are lost but the last, which the timeout precedes: the path became slow.
     let config = Config { min_rto: Span::from_millis(1), ..linux() };
     let mut script = Script::new(config, 0).endless();
@@ -247,7 +247,7 @@ fn move_to_a_faster_path(moved: u64, faster: u64) -> Sender {
 }
 
 #[test]
-fn what_was_found_to_be_lost_in_vain_is_not_found_so_again() {
+fn what_was_wrongly_found_to_be_lost_is_not_found_so_again() {
     // What leaves after the move overtakes what is on its way, which RACK takes for lost. Linux 6.18 sends three or four
     // segments again (measured in the lab), and does not look at the others once more: they would be 29.
     let sender = move_to_a_faster_path(200, 30);
@@ -285,7 +285,7 @@ proptest! {
     }
 }
 
-/// A SYN that was sent so many milliseconds after the start.
+/// A SYN that was sent `at` milliseconds after the start.
 fn syn(at: u64) -> Packet {
     Packet { kind: Kind::Syn, sent: Time::ZERO + Span::from_millis(at), ..Packet::default() }
 }

@@ -1,4 +1,4 @@
-//! Recordings of Linux as a receiver, by `scripts/record-tcp`: when it acknowledges, what its ACKs say, and what it counts.
+//! Recordings of Linux as a receiver, by `scripts/record-tcp`: when it acknowledges, what its ACKs contain, and what it counts.
 
 use sidestep_net::{Span, Time};
 
@@ -8,7 +8,7 @@ use crate::{
     tcp::{Config, Counters, Profile, Receiver, ReceiverTimeout},
 };
 
-/// The kernel's timer of delayed ACKs fires so much later than it is due: two ticks of 250 a second, and what the recorder takes.
+/// The kernel's timer of delayed ACKs fires this much later than due: two ticks of 250 a second, and what the recorder takes.
 const TICKS: Span = Span::from_micros(8_300);
 /// That of compressed ACKs has no ticks, but may be 0.1 ms late (`tcp_comp_sack_slack_ns`).
 const EXACT: Span = Span::from_micros(500);

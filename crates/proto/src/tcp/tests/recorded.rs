@@ -1,6 +1,6 @@
-//! What a running kernel sent, replayed: the files in `recorded/` say what came and when, and what Linux did.
+//! What a running kernel sent, replayed: the files in `recorded/` show what came and when, and what Linux did.
 //!
-//! `scripts/record-tcp` makes them, and says what their lines mean. The kernel's timers fire up to two ticks late, or later still
+//! `scripts/record-tcp` makes them, and describes their lines. The kernel's timers fire up to two ticks late, or later still
 //! beyond 252 ms. So a timer of ours is right if the kernel's fired within that time after it, and it then fires when that did.
 
 use sidestep_net::{Span, Time};
@@ -32,7 +32,7 @@ struct Replay {
     echo: Time,
     /// By how much the next timer may be late beside its own ticks, as timers before it fired that sent nothing.
     unknown: Span,
-    /// How much later still a timer may be, as nobody looks at each recording.
+    /// How much later still a timer may be, as no person looks at each recording.
     busy: Span,
 }
 
@@ -89,7 +89,7 @@ recorded! {
 #[test]
 #[ignore = "needs recordings in the directory that SIDESTEP_RECORDINGS names"]
 fn recordings_of_a_directory_are_replayed() {
-    // Nobody recorded where the kernel's ticks lay: at the one of these places that fits best, or nowhere.
+    // The recordings do not show where the kernel's ticks lay: at the one of these places that fits best, or nowhere.
     let ticks = [0, 1, 2, 3].map(|place| Some(Span::from_millis(place)));
     let best = |text: &str| ticks.into_iter().chain([None]).map(|ticks| replay(text, BUSY, ticks)).min_by_key(Vec::len);
     let wrong = replay_directory("open", |text| best(text).unwrap_or_default());
@@ -137,7 +137,7 @@ fn replay(text: &str, busy: Span, ticks: Option<Span>) -> Vec<String> {
         while let Some(answer) = lines.next_if(|line| line.starts_with(' ')) {
             let (kind, answer) = answer.trim().split_once(' ').unwrap_or(("=", ""));
             if kind == "=" {
-                // Nobody outside knows our degree of reordering, and Disorder.
+                // Code outside does not know our degree of reordering, and Disorder.
                 let theirs = answer.split(" reordering").next().unwrap().replace("Disorder", "Open");
                 check(Ok(std::mem::take(&mut left)), &theirs);
                 continue;
@@ -276,7 +276,7 @@ impl Replay {
         Ok(String::new())
     }
 
-    /// Does what a line says; returns what is sent, or what is asked for.
+    /// Does what a line describes; returns what is sent, or what is asked for.
     fn act(&mut self, action: &str) -> String {
         let (verb, rest) = action.split_once(' ').unwrap_or((action, ""));
         match verb {

@@ -1,4 +1,4 @@
-//! A network between one sender and one receiver, 10 ms in each direction, that loses and marks what a script says.
+//! A network between one sender and one receiver, 10 ms in each direction, that loses and marks what a script lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -121,7 +121,7 @@ impl Script {
         }
     }
 
-    /// The sender never says that it is done.
+    /// The sender never signals that it is done.
     pub(super) fn endless(mut self) -> Self {
         self.sender = Sender::new(&self.config);
         self
@@ -172,7 +172,7 @@ impl Script {
         self
     }
 
-    /// From now on packets take so many milliseconds in each direction.
+    /// From now on packets take `one_way` milliseconds in each direction.
     pub(super) fn slow_down(&mut self, one_way: u64) {
         self.one_way = Span::from_millis(one_way);
     }

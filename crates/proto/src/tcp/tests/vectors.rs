@@ -28,7 +28,7 @@ fn without_sack() -> Config {
 }
 
 impl Vector {
-    /// A connection whose SYN was answered after so many milliseconds.
+    /// A connection whose SYN was answered after `rtt_ms` milliseconds.
     fn open(config: Config, rtt_ms: u64) -> Self {
         let mut sender = Sender::new(&config);
         sender.open();
@@ -73,7 +73,7 @@ impl Vector {
         sent
     }
 
-    /// An ACK with SACK blocks, so many milliseconds after what happened before; returns what it lets out.
+    /// An ACK with SACK blocks, `after_ms` milliseconds after what happened before; returns what it lets out.
     fn ack(&mut self, after_ms: u64, ack: u32, sacked: &[(u32, u32)]) -> Vec<String> {
         let early = self.wait(after_ms * 1_000);
         assert!(early.is_empty(), "{early:?} left before the ACK");
@@ -99,7 +99,7 @@ impl Vector {
         self.sender.cwnd() as u32
     }
 
-    /// So many ACKs of two segments each from `from` on, a step of time apart; returns the windows after each.
+    /// `count` ACKs of two segments each from `from` on, a step of time apart; returns the windows after each.
     fn ack_pairs(&mut self, step_ms: u64, from: u32, count: u32) -> u32 {
         for pair in 1..=count {
             self.ack(step_ms, from + 2 * pair, &[]);
@@ -237,7 +237,7 @@ fn limited_transmit_no_sack() {
     assert_eq!(v.ack(110, 0, &[]), ["10"]);
     assert_eq!(v.ack(10, 0, &[]), ["11"]);
     // It was reordering, no loss. The script has 12 and 13 here, and 14 after the next ACK: Linux's window grows by the one segment
-    // of which no duplicate told, ours by two, as RFC 3465 has it.
+    // that no duplicate reported, ours by two, as in RFC 3465.
     assert_eq!(v.ack(10, 3, &[]), new(12..15));
     assert_eq!(v.cwnd(), 12);
     for ack in [5, 7, 9, 11, 13, 15] {
@@ -511,6 +511,6 @@ fn dsack_mult() {
     for seq in [0, 3, 5, 6] {
         arrive(seq);
     }
-    // An older one lies so far below the ACK.
+    // An older one lies this far below the ACK.
     assert_eq!(arrive(0), (8, vec![(8, 0)]));
 }

@@ -56,7 +56,7 @@ pub(super) struct One {
     pub(super) longest: (f64, usize),
 }
 
-/// Draws pairs by these rules, so many times each, and computes all flows.
+/// Draws pairs by each of these rules, the number of times beside it, and computes all flows.
 pub(super) fn run(networks: &[Network], rules: &[(Sampling, u64)], watch: &dyn Watch) -> Result<Study, ReproError> {
     // The largest take longest, and are begun first.
     let mut order: Vec<usize> = (0..networks.len()).collect();

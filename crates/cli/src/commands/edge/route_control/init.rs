@@ -40,9 +40,7 @@ fn asked() -> Result<Vec<IpAddr>, Failure> {
     if !stdin().is_terminal() || !stderr().is_terminal() {
         return Ok(Vec::new());
     }
-    eprintln!(
-        "Which hosts are to be probed by each egress, at most five times a second each? Three of different operators"
-    );
+    eprintln!("Which hosts should each egress probe, at most five times a second each? Three of different operators");
     eprint!("are better than one. Addresses, `public` for {}, or nothing: ", PUBLIC_TARGETS.join(" "));
     let mut answer = String::new();
     stderr().flush().and_then(|()| stdin().read_line(&mut answer)).map_err(Failure::run)?;
