@@ -106,7 +106,7 @@ def routes_are_withdrawn(site):
 
 
 def connect_anew(site):
-    """Applications open connections: what nobody uses, a daemon knows nothing of."""
+    """Applications open connections: a daemon knows nothing of what is not used."""
     for _, family, mapped in site.kinds:
         site.stage.hold(site.client, family, 8, HELD, mapped)
     time.sleep(2)
@@ -121,7 +121,7 @@ def address_changes(site):
 
 
 def gateway_dies(site):
-    """The first provider's gateway is gone, and the link to it is up: nobody answers ARP or neighbour solicitations."""
+    """The first provider's gateway is gone, and the link to it is up: no host answers ARP or neighbour solicitations."""
     site.stage.ip("isp0", "link set site arp off address 02:00:00:00:00:98")
     site.own_moves(1)
 

@@ -95,7 +95,7 @@ impl Port {
                 State::DisableBackpressure if now >= self.until => State::StoreAndDetour,
                 _ => break,
             };
-            // Algorithm 1, line 5: the paper gives no time. After a notification's own nobody waits for the *cancel*
+            // Algorithm 1, line 5: the paper gives no time. After a notification's own no router waits for the *cancel*
             // any more.
             self.until = if next == State::DisableBackpressure { now + config.expiry } else { Time::MAX };
             self.enter(config, now, next);

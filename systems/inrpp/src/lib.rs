@@ -89,7 +89,7 @@ pub struct Interface {
     pub high: Bytes,
     /// Below this occupancy it stops to press back (S_low).
     pub low: Bytes,
-    /// What packets of other protocols may take besides.
+    /// What packets of other protocols may take in addition.
     pub others: Bytes,
     /// The key that it shares with the router at the other end; `None`: a host is there, and no notification is believed.
     pub key: Option<Key>,
@@ -155,7 +155,7 @@ impl Interface {
 /// ACKs that go back over it; `drain` is the capacity of the link behind the cache. Each input sends on for the time that
 /// an ACK waits to be sent, travels, and what is on the way travels: C·(2·delay + time between ACKs). The wait is the longest, as
 /// the first ACK may find its link free. The delay is that from the sender where routers between store nothing, since these gate
-/// only what names the interface; what routers further up have stored names nothing and comes besides: add it.
+/// only what names the interface; what routers further up have stored names nothing and comes in addition: add it.
 pub fn custody_margin(inputs: &[(Rate, Span, Span)], drain: Rate) -> Bytes {
     let longest = inputs.iter().map(|(_, delay, acks)| delay.as_nanos() * 2 + acks.as_nanos()).max().unwrap_or(0);
     let arrives = inputs.iter().fold(Bytes::default(), |sum, (rate, delay, acks)| {

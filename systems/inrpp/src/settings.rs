@@ -53,7 +53,7 @@ pub struct InrppSettings {
 pub enum Threshold {
     /// It follows from other settings.
     Derived,
-    /// So many bytes.
+    /// This number of bytes.
     At(Bytes),
 }
 

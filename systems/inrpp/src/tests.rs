@@ -304,7 +304,7 @@ fn only_the_neighbour_that_holds_the_key_is_believed() {
     }
     assert_eq!(bench.router.counters(OUT).forged, 3);
     assert!((0..4).all(|_| bench.data(1, Nonces::one(Nonce(99))) == Fate::Forward));
-    // At the border nobody holds a key.
+    // At the border no host holds a key.
     let mut border = Bench::of(config(), Interface { key: None, ..interface(10) });
     border.hears(1, Notice::SlowDown, 99);
     assert_eq!(border.router.counters(OUT).forged, 1);

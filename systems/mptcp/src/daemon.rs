@@ -131,7 +131,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 const NAME: &str = "sidestep-mptcp-pm";
 /// Events that are read, and commands that are given, before others have their turn.
 const BATCH: usize = 128;
-/// Lists take at most one part in so many of the time, however many connections there are.
+/// Lists take at most one part in this number of the time, however many connections there are.
 const SHARE: u32 = 20;
 /// How often limits that are reached are logged.
 const LOG: Duration = Duration::from_secs(60);
@@ -273,7 +273,7 @@ impl PathManager {
         Ok(())
     }
 
-    /// When the list is to be read again, or the manager wants to be woken.
+    /// When the list must be read again, or the manager wants to be woken.
     fn due(&self) -> Instant {
         let now = sidestep_linux::monotonic_now();
         let due = self.manager.poll_timeout().map(|at| Instant::now() + at.since(now).to_std());
@@ -361,7 +361,7 @@ impl Daemon for PathManager {
                 Handled { result: self.read_addresses().await, reconciles: true }
             }
             Event::Input(Input::Links) => {
-                // What has come with it, such as a default route, is not compared besides.
+                // What has come with it, such as a default route, is not compared in addition.
                 let result = self.handle_routes().await;
                 self.inputs.links_handled(result)
             }
@@ -434,7 +434,7 @@ fn unkept(directory: &std::path::Path, source: std::io::Error) -> AgentError {
     LinuxError::io(format!("keeping the state in {}", directory.display()), source).into()
 }
 
-/// Puts a setting back, unless somebody has changed it meanwhile.
+/// Puts a setting back, unless another program has changed it meanwhile.
 fn put_back_setting(before: &ManagerSetting) -> Result<(), AgentError> {
     if ManagerSetting::current()?.is_for_programs() {
         before.set()?;

@@ -29,7 +29,7 @@ const INITIAL_RTT: f64 = 0.1;
 /// bytes.
 const MIN_PACKETS: f64 = 0.01;
 const PACKET_BITS: f64 = 12_000.0;
-/// So many control intervals without a packet bring every rate back to the capacity: our choice, so that an hour of
+/// This number of control intervals without a packet brings every rate back to the capacity: our choice, so that an hour of
 /// silence costs no more work than a second.
 const MAX_IDLE_INTERVALS: u32 = 1_000;
 

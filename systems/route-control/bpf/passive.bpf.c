@@ -33,7 +33,7 @@
 #define OPTION_TIMESTAMP 8
 /* Most options that are looked through for a timestamp. */
 #define MAX_OPTIONS 10
-/* A timestamp that has not come back after so many ns is given up: its segment or the answer was lost. */
+/* A timestamp that has not come back after this number of ns is given up: its segment or the answer was lost. */
 #define GIVE_UP 10000000000ULL
 /* What a window can span at most (RFC 7323, section 2.3). */
 #define MAX_WINDOW (1U << 30)
@@ -188,7 +188,7 @@ static __always_inline void count_connection(struct passive_flow *flow, struct p
 	use->connections += 1;
 }
 
-/* A connection that is new, or begins anew, or of which nothing was seen until now. */
+/* A connection that is new, or begins again, or of which nothing was seen until now. */
 static __always_inline void open(struct passive_flow *flow, const struct segment *segment, __u32 egress)
 {
 	__u32 begin = segment->seq + !!(segment->flags & TCP_SYN);
@@ -224,7 +224,7 @@ static __always_inline void repeats(const struct flow_hash_key *key, __u32 egres
 	bpf_map_update_elem(&sidestep_silent, &silent, &now, BPF_ANY);
 }
 
-/* Takes a segment that leaves, of which the wire carries so many parts. */
+/* Takes a segment that leaves, of which the wire carries `parts` parts. */
 static __always_inline void leaves(struct passive_flow *flow, const struct flow_hash_key *key,
 				   const struct segment *segment, __u32 egress, __u32 parts)
 {

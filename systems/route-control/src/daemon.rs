@@ -338,10 +338,12 @@ impl sidestep_hostd::Daemon for RouteControl {
         self.look_for_pause()?;
         self.note_dead();
         self.forget_flows()?;
-        // Nobody reports changes of tables of nf_tables.
+        // No event reports changes of tables of nf_tables.
         if self.forget_lost_flows()? {
             self.others.count(1);
-            tracing::warn!("somebody changed the table that keeps flows on their egress, which is written again");
+            tracing::warn!(
+                "another program changed the table that keeps flows on their egress, which is written again"
+            );
             self.apply_flows()?;
         }
         if self.others.firewall.is_due() {

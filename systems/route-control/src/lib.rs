@@ -24,7 +24,7 @@
 //!
 //! let knobs = RouteControlSettings { guards: false, ..RouteControlSettings::default() };
 //! let mut controller = Controller::new(&knobs, &[Rate::ZERO, Rate::ZERO], Time::ZERO)?;
-//! // Nobody answers the probes of the primary; the backup's are answered at once.
+//! // No host answers the probes of the primary; the backup's are answered at once.
 //! while let Some((now, _)) = controller.poll_timeout().filter(|(due, _)| due.as_secs_f64() < 2.0) {
 //!     controller.handle_timeout(now, 0);
 //!     while let Some(probe) = controller.poll_transmit(now) {

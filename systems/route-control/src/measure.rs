@@ -47,7 +47,7 @@ pub(super) struct Summary {
 }
 
 impl Measurement {
-    /// A place for so many probes.
+    /// A place for `probes` probes.
     pub(super) fn with_room(probes: usize) -> Self {
         Measurement {
             sent: Vec::with_capacity(probes),
@@ -58,7 +58,7 @@ impl Measurement {
         }
     }
 
-    /// Begins anew.
+    /// Begins again.
     pub(super) fn begin(&mut self, period: u32) {
         self.period = period;
         self.sent.clear();
@@ -106,7 +106,7 @@ impl Measurement {
         }
     }
 
-    /// So many probes were due and are not sent.
+    /// `probes` probes were due and are not sent.
     pub(super) fn miss(&mut self, probes: u32) {
         self.missed = self.missed.saturating_add(probes);
     }
@@ -181,14 +181,14 @@ impl Measurement {
     }
 }
 
-/// Losses averaged over measurements, with old ones weighing less, begun anew after a jump.
+/// Losses averaged over measurements, with old ones weighing less, begun again after a jump.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Losses {
     sent: f64,
     lost: f64,
 }
 
-/// A measurement differs from the average for certain beyond so many standard errors. Our choice, more than
+/// A measurement differs from the average for certain beyond this number of standard errors. Our choice, more than
 /// `confidence`: to forget what was known costs more than to be slow.
 const JUMP: f64 = 6.0;
 

@@ -1,7 +1,7 @@
 //! Timeouts that follow the round trips of each egress, and answers that come after them.
 //!
 //! A probe is lost when its egress's timeout has passed without an answer. The timeout is that of RFC 6298 (the smoothed round trip and
-//! four times its variation), at least twice the longest round trip seen lately, so that a queue may double between two answers, and
+//! four times its variation), at least twice the longest recent round trip, so that a queue may double between two answers, and
 //! within the bounds of [`Patience`]. An answer that comes later shows that the egress is alive, takes back the loss that was counted,
 //! and makes the timeout longer.
 //!
@@ -47,7 +47,7 @@ impl Patience {
 struct RoundTrips {
     smoothed: Option<f64>,
     variation: f64,
-    /// The longest one lately.
+    /// The longest recent one.
     peak: f64,
 }
 

@@ -116,7 +116,7 @@ impl Daemon for Reflectors {
             None => Ok(()),
         });
         self.deaf = result.is_err();
-        // Whoever floods one socket keeps no packets of the others waiting.
+        // A flood at one socket keeps no packets of the others waiting.
         if !self.sockets.is_empty() {
             self.sockets.rotate_left(1);
         }

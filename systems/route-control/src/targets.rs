@@ -14,7 +14,7 @@ use super::measure::{Losses, Measurement};
 pub struct Targets {
     /// By egress: the numbers of its targets, in the order in which they are probed.
     pub of: Vec<Vec<u32>>,
-    /// So many targets must be reachable; if fewer are up at all, those. More may count.
+    /// This number of targets must be reachable; if fewer are up at all, those. More may count.
     pub quorum: u32,
 }
 
@@ -77,7 +77,7 @@ impl Targets {
     }
 }
 
-/// A target is outvoted that loses by so many standard errors more than the better ones. Our choice: chance outvotes
+/// A target is outvoted that loses by this number of standard errors more than the better ones. Our choice: chance outvotes
 /// one in forty, which costs some probes; to keep a target that loses by itself costs a move.
 const OUTVOTED: f64 = 2.0;
 
@@ -86,7 +86,7 @@ fn count(reports: &mut [TargetReport], up: &[u32], quorum: u32) {
     let mut candidates: Vec<&mut TargetReport> =
         reports.iter_mut().filter(|one| one.sent > 0 && up.binary_search(&one.target).is_ok()).collect();
     if candidates.is_empty() {
-        // Nobody answers anywhere: what cannot be told apart from dead paths counts as that.
+        // No target answers at all: what cannot be distinguished from dead paths counts as that.
         reports.iter_mut().for_each(|one| one.counts = true);
         return;
     }

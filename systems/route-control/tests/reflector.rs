@@ -147,7 +147,7 @@ fn a_session_is_counted_anew_by_the_next_reflector_and_losses_stay_what_they_wer
         ask(&mut prober);
     }
     running.end().unwrap();
-    // Nobody listens: the target says so, and the probe is lost.
+    // No process listens: the target reports that, and the probe is lost.
     prober.send().unwrap();
     let start_of_wait = Instant::now();
     while !matches!(prober.receive().unwrap(), Some(Reply::Unreachable { sequence: 3, .. })) {

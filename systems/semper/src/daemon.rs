@@ -299,7 +299,7 @@ impl Edge {
             tracing::warn!("[metrics] stays what it is until the edge is started again");
         }
         let before = self.options.config.edge.seed;
-        // One that nobody gave stays while the daemon works.
+        // One that was not given stays while the daemon works.
         let kept = (self.seed_origin != SeedOrigin::Given).then_some(before);
         self.seed_origin = config.settle_seed(kept);
         self.options.config = config;

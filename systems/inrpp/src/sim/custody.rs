@@ -1,9 +1,9 @@
 //! The condition for no loss: whether the margin of a cache covers what can arrive until those before it have slowed down.
 //!
-//! A flow goes on as if nobody had pressed back until an ACK of it has passed the cache with a *slow down*, and that has reached
-//! those before. Over an input of capacity C so long after the ACK as two delays take, at most C · (2 · delay + time until the
-//! ACK) arrives: less where the router before has so much neither stored nor from its own inputs. The delays and capacities are
-//! those of the topology; how long ACKs take, and wait for their links, is measured, flows that begin meanwhile included. That
+//! A flow goes on as if no router had pressed back until an ACK of it has passed the cache with a *slow down*, and that has
+//! reached those before. Over an input of capacity C so long after the ACK as two delays take, at most C · (2 · delay + time
+//! until the ACK) arrives: less where the router before has so much neither stored nor from its own inputs. The delays and
+//! capacities are those of the topology; how long ACKs take, and wait for their links, is measured, flows that begin meanwhile included. That
 //! bound holds only where the router before has its packets from hosts. It gates what it has stored, and what names the
 //! interface that presses back. What routers further up have stored names nothing, and passes it whenever it comes.
 
@@ -143,7 +143,7 @@ pub(super) struct Custody {
     needed: u64,
 }
 
-/// A time in which flows come that nobody has told to slow down.
+/// A time in which flows come that have not received a *slow down*.
 #[derive(Debug)]
 struct Burst {
     since: Time,

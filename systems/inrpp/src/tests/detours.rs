@@ -122,7 +122,7 @@ fn a_router_whose_probes_get_lost_leaves_its_share_to_the_others_after_a_decisio
     let alone = raise(&mut meter, 100, 1);
     raise(&mut meter, 100, 2);
     assert!((raise(&mut meter, 140, 1) - alone / 2.0).abs() < 1.0, "two share");
-    assert!((raise(&mut meter, 151, 1) - alone).abs() < 1.0, "nobody has heard of the other for T_d");
+    assert!((raise(&mut meter, 151, 1) - alone).abs() < 1.0, "neither has had news of the other for T_d");
 }
 
 /// Routers that share one detour of 10 Mbit/s for 6 s, beside other traffic.

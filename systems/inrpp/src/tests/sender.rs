@@ -4,7 +4,7 @@ use crate::AfterTimeout;
 
 use super::*;
 
-/// A sender that is connected, with so many segments of 1500 bytes, at 12 Mbit/s: one each millisecond.
+/// A sender that is connected, with a number of segments of 1500 bytes, at 12 Mbit/s: one each millisecond.
 struct Host {
     config: tcp::Config,
     sender: Sender,

@@ -48,7 +48,7 @@ pub struct Manager {
     limited: BTreeSet<Token>,
     /// The host's addresses and routes.
     host: HostView,
-    /// Numbers of addresses that the other end of a connection is to be told are gone.
+    /// Numbers of addresses whose loss must be announced to the other end of a connection.
     withdrawn: VecDeque<(Token, u8)>,
     /// The numbers of addresses, also of some that are gone: a connection's other end knows an address by one number.
     numbers: BTreeMap<u8, IpAddr>,

@@ -92,12 +92,12 @@ impl Tally {
         self.ports.range
     }
 
-    /// Begins to count subflows anew: those that follow are all that there are.
+    /// Begins to count subflows again: those that follow are all that there are.
     pub(super) fn clear(&mut self) {
         (self.all, self.by_rule, self.by_host) = Default::default();
     }
 
-    /// Begins to count ports anew.
+    /// Begins to count ports again.
     pub(super) fn clear_ports(&mut self) {
         self.ports.used.clear();
         self.ports.early.clear();

@@ -158,7 +158,7 @@ static __noinline int note_address(struct bpf_sock_ops *ops, const struct host_p
 	return 0;
 }
 
-/* Counts a signal that did not move a connection; returns whether it is to be reported. */
+/* Counts a signal that did not move a connection; returns whether it must be reported. */
 static bool stays(const struct pc_decision *decision)
 {
 	__u32 failures = 1u << PC_RTO | 1u << PC_SYN_TIMEOUT | 1u << PC_ACK_LOSS;

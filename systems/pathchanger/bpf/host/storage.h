@@ -10,7 +10,7 @@
 #include "maps.h"
 #include "paths.h"
 
-/* Puts the connection with this mark on path `index`; the kernel looks its route up anew. `ctx` is the program's context. */
+/* Puts the connection with this mark on path `index`; the kernel looks its route up again. `ctx` is the program's context. */
 static __always_inline bool take_path(void *ctx, __u32 mark, const struct host_config *cfg,
 				      const struct host_paths *paths, __u32 index)
 {
@@ -147,7 +147,7 @@ static __u64 began_ns(const struct tcp_sock *tp, __u64 now_ns)
 	return pc_least(tp->rcvq_space.time * 1000, now_ns);
 }
 
-/* The path set changed under the connection: it learns anew, and stays on its path if that still exists and takes its address. */
+/* The path set changed under the connection: it learns again, and stays on its path if that exists and takes its address. */
 static void choose_anew(const struct host_config *cfg, struct conn *conn, const struct host_paths *paths,
 			__u32 allowed)
 {

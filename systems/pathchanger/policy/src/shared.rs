@@ -19,7 +19,7 @@ pub struct PathLearnt {
     pub factor: f64,
     /// The time that a short transfer's first segments take on it, where that is measured: the policy `delay-weighted` does.
     pub delay: Option<Span>,
-    /// Whether nobody takes it, as it failed, or as an answer to a SYN is late.
+    /// Whether no connection takes it, as it failed, or as an answer to a SYN is late.
     pub dead: bool,
     /// Since when nothing has been delivered on it, where it failed: the last delivery before, or the failure if there was none.
     pub failed: Option<Time>,
@@ -45,7 +45,7 @@ struct Known {
     unanswered: bool,
 }
 
-/// After acknowledgements were lost on a path, SYN-ACKs wait for so many times as long as those.
+/// After acknowledgements were lost on a path, SYN-ACKs wait for this multiple of the time of those.
 const REPLY_HOLDS: u64 = 4;
 
 impl Known {

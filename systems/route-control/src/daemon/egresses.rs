@@ -22,7 +22,7 @@ pub(super) struct Egresses {
 }
 
 impl Egresses {
-    /// So many egresses, of which nothing is known yet.
+    /// `count` egresses, of which nothing is known yet.
     pub(super) fn new(count: usize) -> Self {
         Egresses {
             links: vec![None; count],

@@ -27,7 +27,7 @@ const SPEEDS: &str = "/sys/class/net";
 const NETWORKD: [&str; 2] = ["/run/systemd/netif/leases", "/run/systemd/netif/links"];
 /// Where resolvconf has what each client of DHCP has told it, by interface and program.
 const RESOLVCONF: &str = "/run/resolvconf/interfaces";
-/// So many name servers of a provider are probed.
+/// This number of name servers of a provider is probed.
 const MAX_SERVERS: usize = 2;
 
 /// Reads the default routes of all tables, the leases and the firewall, and writes a configuration of a route controller whose egresses
@@ -85,7 +85,7 @@ struct Machine {
     addresses: Vec<InterfaceAddress>,
     /// The default routes, the preferred ones first.
     uplinks: Vec<Uplink>,
-    /// Families of which somebody translates the sources of packets.
+    /// Families whose packets have their sources translated.
     translated: Vec<Family>,
     /// Rules that could not be read.
     unseen: Vec<String>,

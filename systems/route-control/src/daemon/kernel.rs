@@ -126,7 +126,7 @@ pub(super) async fn inherited_egresses(
     Ok(found)
 }
 
-/// Removes rules and routes of a route controller, whoever made them; returns whether there were any.
+/// Removes rules and routes of a route controller, also those that other programs made; returns whether there were any.
 pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32) -> Result<bool, AgentError> {
     let numbers = Numbers { base: table_base, priority, mask: 0 };
     let found = FlowTable::open(&super::flows::name(table_base), 0)?.remove()?;
@@ -174,7 +174,7 @@ impl Tables {
         Tables { kernel: KernelRouting::new(numbers.domain()), inner: Vec::new(), again: None }
     }
 
-    /// Whether routes that were refused are to be tried again now.
+    /// Whether routes that were refused should be tried again now.
     pub(super) fn is_due(&self) -> bool {
         self.again.is_some_and(|again| again <= Instant::now())
     }

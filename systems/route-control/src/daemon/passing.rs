@@ -10,7 +10,7 @@ use sidestep_net::{Bytes, Time};
 
 use super::{Moves, RouteControl, trial::Trials};
 
-/// So many connections are remembered; those of which nothing was seen for longest are forgotten.
+/// This number of connections is remembered; those of which nothing was seen for longest are forgotten.
 const CONNECTIONS: u32 = 65_536;
 
 /// The measurement of passing traffic, and the trials of egresses that it accuses.
@@ -50,7 +50,7 @@ impl Passing {
         Ok(())
     }
 
-    /// Whether somebody has removed a program from one of these interfaces.
+    /// Whether another program has removed a program from one of these interfaces.
     pub(super) async fn is_lost(&self, netlink: &Netlink, links: &[Option<Interface>]) -> Result<bool, AgentError> {
         let Some(passive) = &self.passive else { return Ok(false) };
         for link in links.iter().flatten() {

@@ -18,12 +18,12 @@ use super::{EgressConfig, ProbeKind, TargetConfig, kernel::Numbers, ways::Way};
 const MAX_WAITING: usize = 1_024;
 /// The port of UDP's echo service (RFC 862).
 const ECHO_PORT: u16 = 7;
-/// So many probes in a row that could not be sent are no accident.
+/// This number of probes in a row that could not be sent is no accident.
 const FEW: u32 = 3;
 
 /// What one egress sends to one target.
 ///
-/// The socket belongs to an address and an interface. Where these change, and where the kernel refuses a probe, it is opened anew
+/// The socket belongs to an address and an interface. Where these change, or the kernel refuses a probe, it is opened again
 /// for the next one.
 pub(super) struct Probing {
     pub(super) egress: usize,
@@ -106,7 +106,7 @@ impl Probing {
             (self.failures, self.cause) = (self.failures.saturating_add(1), why.clone());
             return Sent::Refused;
         }
-        // A failure is noted by whoever opens it.
+        // The code that opens it notes a failure.
         let _ = self.open();
         let Some(socket) = &mut self.socket else { return Sent::Refused };
         let now = monotonic_now();
@@ -144,7 +144,7 @@ impl Probing {
     pub(super) fn receive(&mut self) -> Result<Option<(Time, Probe)>, LinuxError> {
         let Some(socket) = &mut self.socket else { return Ok(None) };
         while let Some(reply) = socket.get_mut().receive()? {
-            // Whoever says that the target cannot be reached does not answer for it.
+            // A host that reports the target as unreachable does not answer for it.
             let Reply::Answer(answer) = reply else { continue };
             self.lost = answer.remote.map(|remote| remote.lost).or(self.lost);
             let found = self.waiting.iter().position(|(sequence, ..)| *sequence == answer.sequence);
@@ -202,7 +202,7 @@ pub(super) async fn answered(all: &[Probing]) -> usize {
         for (number, socket) in all.iter().enumerate().filter_map(|(number, one)| Some((number, one.socket.as_ref()?)))
         {
             if let Poll::Ready(Ok(mut guard)) = socket.poll_read_ready(context) {
-                // Before it is read: what comes from now on is reported anew.
+                // Before it is read: what comes from now on is reported again.
                 guard.clear_ready();
                 return Poll::Ready(number);
             }

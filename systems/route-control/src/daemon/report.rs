@@ -1,4 +1,4 @@
-//! Reads the state for whoever asks: by family, and what all families say together.
+//! Reads the state for requests: by family, and over all families together.
 
 use crate::{Health, PredictionError, Reason, RouteControlMode};
 use std::{collections::BTreeMap, time::SystemTime};

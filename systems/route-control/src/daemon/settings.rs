@@ -7,7 +7,7 @@ use sidestep_linux::netlink::{Family, Interface, Netlink, PROTOCOL, Vrf};
 
 use super::{RouteControlConfig, RouteControlOptions, kernel::Numbers};
 
-/// Refuses bits of the mark at which somebody's rule of routing looks, unless packets go by our marks already.
+/// Refuses bits of the mark that another program's routing rule matches, unless packets go by our marks already.
 pub(super) async fn check_marks(
     netlink: &Netlink,
     options: &RouteControlOptions,

@@ -99,11 +99,11 @@ pub struct FamilyEgress {
 pub struct PredictionErrors {
     /// The mean error of the formula, as a share of what TCP got.
     pub formula: f64,
-    /// After so many moves.
+    /// After this number of moves.
     pub formula_moves: u32,
     /// The mean error of the history, likewise.
     pub history: f64,
-    /// After so many moves.
+    /// After this number of moves.
     pub history_moves: u32,
 }
 

@@ -1,6 +1,6 @@
 //! Passing traffic accuses an egress, and a trial finds out who is right.
 //!
-//! Probes may be answered by whoever stands at the egress, as a captive portal does, while nothing is forwarded. So an egress is
+//! Probes may be answered by a device at the egress, such as a captive portal, while nothing is forwarded. So an egress is
 //! suspected for a family when TCP sends again and again by it, and nothing that left by it has been answered meanwhile. Many causes
 //! look like that: one dead server, a scan of empty addresses, an outage beyond all egresses. The trial tells them apart: it connects
 //! to the same far ends by the accused egress and by another one at the same time. If some answer by the other, and none by the accused,
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use sidestep_linux::bpf::passive::PassiveSample;
 use sidestep_net::{Span, Time};
 
-/// So many transmissions again without any answer make an egress suspect.
+/// This number of retransmissions without any answer makes an egress suspect.
 const ENOUGH: u64 = 3;
 /// For at least so long nothing was answered.
 const SILENCE: Span = Span::from_secs(1);
@@ -23,7 +23,7 @@ const SILENCE: Span = Span::from_secs(1);
 const WAITS: (Span, Span) = (Span::from_secs(5), Span::from_secs(60));
 /// Between two trials of an egress that was found guilty, at first and at most.
 const RETRIALS: (Span, Span) = (Span::from_secs(5), Span::from_secs(300));
-/// An egress whose witnesses have all fallen silent is released after so many trials.
+/// An egress whose witnesses have all fallen silent is released after this number of trials.
 const MAX_SILENT: u32 = 6;
 /// Far ends that are asked in a trial.
 pub(super) const WITNESSES: usize = 3;

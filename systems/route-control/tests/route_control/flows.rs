@@ -1,4 +1,4 @@
-//! `moves = "new-connections"`: flows stay on their egress, and begin anew only where they cannot stay.
+//! `moves = "new-connections"`: flows stay on their egress, and begin again only where they cannot stay.
 
 use std::{
     io::Write,
@@ -41,7 +41,7 @@ fn each_flow_stays_on_its_egress_until_that_is_dead_and_new_ones_take_the_one_in
     eventually("the flow of the dead egress ends", || client.write_all(b"hello").is_err().then_some(()));
     new.goes_on();
     net.cut(1, false);
-    // What somebody flushes is put back.
+    // What another program flushes is put back.
     net.flush_flows();
     eventually("the table of flows", || net.has_flows().then_some(()));
     control.end(Ending::CleanUp).unwrap();
@@ -69,7 +69,7 @@ fn flows_of_an_egress_that_drains_begin_anew_after_the_time_that_is_given_and_ot
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(returned.elapsed() < Duration::from_millis(2_900), "the machine is too slow for this test");
-    eventually("the flow begins anew", || client.write_all(b"hello").is_err().then_some(()));
+    eventually("the flow begins again", || client.write_all(b"hello").is_err().then_some(()));
     let drained = returned.elapsed();
     assert!((2_900..6_000).contains(&drained.as_millis()), "{drained:?}");
     other.goes_on();

@@ -218,7 +218,7 @@ fn rules_and_routes_that_somebody_removes_are_put_back_and_those_of_others_are_l
         "route flush table 8501",
         "-6 route flush table 8563",
         "route replace default via 10.9.1.2 table 8562",
-        // Somebody with our protocol's number.
+        // Another program with our protocol's number.
         "route replace default via 10.9.1.2 table 8562 proto 83",
         "-6 route replace default via fd09:0:0:1::2 dev p1 table 8562 proto 83",
         "route replace throw 10.1.0.0/24 table 8501 proto 83",

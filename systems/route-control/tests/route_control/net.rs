@@ -103,7 +103,7 @@ impl Net {
         }
     }
 
-    /// Has a transit lose so many of a hundred packets in each direction, at random.
+    /// Makes a transit lose `percent` of a hundred packets in each direction, at random.
     pub fn lose(&self, transit: usize, percent: u32) {
         let rules = format!(
             "add table inet loss; add chain inet loss forward {{ type filter hook forward priority 0; }}; \
@@ -112,7 +112,7 @@ impl Net {
         run_in(&self.transit[transit], "nft", &[&rules]);
     }
 
-    /// Has a transit lose so many of a hundred probes by ICMP, and nothing else; zero ends that.
+    /// Makes a transit lose `percent` of a hundred probes by ICMP, and nothing else; zero ends that.
     pub fn lose_probes(&self, transit: usize, percent: u32) {
         let share = if percent < 100 { format!("numgen random mod 100 < {percent}") } else { String::new() };
         let rules = format!(
@@ -259,7 +259,7 @@ fn byte_at(position: u64) -> u8 {
 }
 
 impl Flow {
-    /// Sends so many bytes each [`EVERY`].
+    /// Sends `block` bytes each [`EVERY`].
     fn start(net: &Net, to: IpAddr, block: usize) -> Flow {
         let address = SocketAddr::new(to, PORT);
         let listener = net.world.run(|| Ok(TcpListener::bind(address).unwrap())).unwrap();

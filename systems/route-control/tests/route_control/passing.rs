@@ -15,7 +15,7 @@ use super::{
     net::{Ending, Net, TARGET, eventually, file, ip},
 };
 
-/// Waits for so many decisions.
+/// Waits for `count` decisions.
 fn decisions(net: &Net, count: u64) {
     let decided = net.status().decided;
     eventually("decisions", || (net.status().decided > decided + count).then_some(()));
@@ -128,14 +128,14 @@ fn programs_that_somebody_removes_come_back_and_a_killed_daemons_are_removed() {
     assert_eq!(programs(), 4, "{}", net.filters());
     let clear = || Ok(Command::new("tc").args(["filter", "del", "dev", "p1", "egress"]).status().unwrap().success());
     assert!(net.edge.run(clear).unwrap());
-    // Nobody reports filters, so that they are found missing when something else is compared.
+    // No event reports filters, so that they are found missing when something else is compared.
     ip(&net.edge, "rule del pref 8502");
     eventually("the program is back", || (programs() == 4).then_some(()));
     control.end(Ending::Killed).unwrap();
     thread::sleep(Duration::from_millis(100));
     let control = net.control(&file("passive = true"));
     assert_eq!(programs(), 4);
-    // An interface that comes anew is measured again.
+    // An interface that comes again is measured again.
     let begin = Instant::now();
     ip(&net.edge, "link set p1 down");
     ip(&net.edge, "link set p1 up");

@@ -60,7 +60,7 @@ pub struct EdgeKnobs {
     pub symmetric: bool,
     /// Counts the changes of the set of paths, so that of two edges that differ it is known which has the newer one.
     pub generation: u64,
-    /// Bits of the packet mark that nobody else on this router uses.
+    /// Bits of the packet mark that nothing else on this router uses.
     pub mark_mask: u32,
     /// Where to listen for the other edge; `None`: nowhere.
     pub listen: Option<SocketAddr>,

@@ -42,7 +42,7 @@ struct Share {
     weight: u64,
 }
 
-/// How long flows are noted before they are noted anew.
+/// How long flows are noted before they are noted again.
 const WINDOW: Duration = Duration::from_secs(60);
 /// How many flows a path that gets none should have had: by chance it has none with a probability of e⁻²⁰.
 const EXPECTED: f64 = 20.0;
@@ -78,7 +78,7 @@ impl HashDoubt {
     }
 }
 
-/// How flows are spread lately, and what is doubtful about it.
+/// How flows have been spread recently, and what is doubtful about it.
 #[derive(Debug)]
 pub(super) struct Spread {
     window: Window,

@@ -35,7 +35,7 @@ use super::{EdgeConfig, EdgeProbeKnobs};
 const MAX_WAITING: usize = 1_024;
 /// Most probes of others that are answered at once.
 const BATCH: usize = 256;
-/// Most probes that are answered in a second: whoever is answered is one of the targets.
+/// Most probes that are answered in a second: only targets are answered.
 const MAX_ANSWERS: u32 = 100_000;
 
 /// Longer than a round by this: the daemon did not run.
@@ -288,7 +288,7 @@ impl Probing {
             return Ok(());
         }
         while let Some(reply) = self.socket.get_mut().receive()? {
-            // Whoever says that the target cannot be reached does not answer for it.
+            // A host that reports the target as unreachable does not answer for it.
             let Reply::Answer(answer) = reply else { continue };
             let found = self.waiting.iter().position(|(sequence, _)| *sequence == answer.sequence);
             let Some((_, round)) = found.and_then(|place| self.waiting.remove(place)) else { continue };
@@ -307,7 +307,7 @@ async fn answered(sockets: &[Probing]) {
         let mut any = Poll::Pending;
         for socket in sockets {
             if let Poll::Ready(Ok(mut guard)) = socket.socket.poll_read_ready(context) {
-                // Before it is read: what comes from now on is reported anew.
+                // Before it is read: what comes from now on is reported again.
                 guard.clear_ready();
                 socket.ready.store(true, Ordering::Relaxed);
                 any = Poll::Ready(());

@@ -65,7 +65,7 @@ impl Program {
         inside.iter().filter(has).map(String::as_str).collect()
     }
 
-    /// Puts the program back where somebody removed it; returns how often.
+    /// Puts the program back where another program removed it; returns how often.
     pub(super) async fn stay_attached(
         &mut self,
         netlink: &Netlink,
@@ -86,7 +86,7 @@ impl Program {
             self.attach_all(netlink, config, at_work).await?;
             let back = self.attached.len() - before;
             if back > 0 {
-                tracing::warn!(filters = back, "somebody removed filters of ours, which are put back");
+                tracing::warn!(filters = back, "another program removed filters of ours, which are put back");
             }
             return Ok(back);
         }

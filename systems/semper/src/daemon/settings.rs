@@ -11,7 +11,7 @@ use sidestep_net::srv6;
 
 use super::{Edge, EdgeConfig, EdgeOptions};
 
-/// Refuses bits of the mark at which somebody's rule of routing looks for packets that come in by the site's interfaces, unless
+/// Refuses bits of the mark that another program's routing rule matches for packets that come in by the site's interfaces, unless
 /// packets go by our marks already.
 pub(super) async fn check_marks(netlink: &Netlink, options: &EdgeOptions, inherited: bool) -> Result<(), AgentError> {
     let knobs = &options.config.edge;
@@ -66,7 +66,7 @@ pub(super) async fn warn_of_mtu(edge: &Edge) -> Result<(), AgentError> {
     for path in edge.options.config.destinations.iter().flat_map(|set| &set.paths) {
         let (first, header) = match (&path.segments, path.path_id) {
             (Some(segments), _) => (segments.first().copied(), srv6::encap_len(segments.len())),
-            // The list has the packet's own destination besides.
+            // The list also has the packet's own destination.
             (None, path_id) => (path_id, srv6::srh_len(2)),
         };
         let hop = first.and_then(|first| edge.routing.underlay.hops.get(&first));

@@ -118,7 +118,7 @@ fn open_many(net: &Net, count: usize, patience: Duration) -> usize {
     failed
 }
 
-/// A listener whose queue holds thousands of connections that nobody accepts.
+/// A listener whose queue holds thousands of connections that no process accepts.
 fn many_listener() -> std::os::fd::OwnedFd {
     use nix::sys::socket::{Backlog, bind, listen};
     sidestep_linux::netns::set_sysctl("core/somaxconn", "8192").unwrap();
@@ -246,7 +246,7 @@ fn transfers_outlive_kills_restarts_a_vanished_interface_and_hands_of_others() {
     let ((), bytes) = transfer(on(3), || {
         for ending in [Ending::Killed, Ending::Keep] {
             e1.take().unwrap().end(ending).unwrap();
-            // Packets go on along their paths while nobody is there, and while the next one takes over.
+            // Packets go on along their paths while no daemon runs, and while the next one takes over.
             let before = net.sent(&net.e1)[3];
             eventually("bytes without a daemon", || (net.sent(&net.e1)[3] > before + 100_000).then_some(()));
             e1 = Some(net.edge(&net.e1, &config(true, "")));
@@ -316,7 +316,7 @@ fn fragments_stay_together_and_icmp_errors_follow_their_flow() {
         assert_eq!(net.status(&net.e1).packets["fragments"] - before.0, 40);
         net.busiest(&net.e1, &before.1);
 
-        // Nobody listens at this port: the error comes back by the path of what it is about.
+        // No process listens at this port: the error comes back by the path of what it is about.
         for _ in 0..10 {
             let sender = net.a.run(|| Ok(UdpSocket::bind((version.at_a(), 0)).unwrap())).unwrap();
             sender.connect((version.at_b(), 9)).unwrap();

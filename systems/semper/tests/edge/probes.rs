@@ -150,7 +150,7 @@ fn without_health_a_share_of_new_connections_hangs_on_a_silent_path_until_a_relo
     until_dead(&net, &net.e1, &[2]);
     until_dead(&net, &net.e2, &[2]);
     assert_eq!(open_many(&net, 1_000, PATIENCE), 0);
-    // And off again: the path counts as live, as nobody looks.
+    // And off again: the path counts as live, as nothing probes it.
     e1.reload(&config(true, ""));
     until_dead(&net, &net.e1, &[]);
     assert!(!ip(&net.e1, "rule").contains("iif lo"));
@@ -177,7 +177,7 @@ fn a_target_that_answers_nowhere_kills_no_path_and_a_killed_edge_keeps_what_is_k
     silence(&net.e1, 1, 2);
     until_dead(&net, &net.e1, &[1]);
     until_dead(&net, &net.e2, &[1]);
-    // The other edge goes: nobody answers, and what is known of the paths stays.
+    // The other edge goes: nothing answers, and what is known of the paths stays.
     e2.end(Ending::Killed).unwrap();
     down(&net.e1);
     until_dead(&net, &net.e1, &[1]);

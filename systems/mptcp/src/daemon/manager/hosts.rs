@@ -9,7 +9,7 @@ use super::{Manager, NUMBERS};
 /// The host, as far as it matters to where a connection may have subflows.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct HostView {
-    /// Addresses that subflows between all pairs may begin from, besides that of the first.
+    /// Addresses that subflows between all pairs may begin from, in addition to that of the first.
     pub(in crate::daemon) addresses: Vec<IpAddr>,
     /// Addresses that were there and are not, among them those of interfaces that are down.
     pub(in crate::daemon) gone: BTreeSet<IpAddr>,

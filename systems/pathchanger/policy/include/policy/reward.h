@@ -109,7 +109,7 @@ POLICY_FN __u64 pc_lowest_rtt(const struct pc_path *paths, __u32 n)
 }
 
 /*
- * So many packets overtaken, and TCP takes those before them for lost (RFC 5681, section 3.2: three duplicate
+ * With this number of packets overtaken TCP takes those before them for lost (RFC 5681, section 3.2: three duplicate
  * ACKs; the route controller's paper, section 3: N_o).
  */
 #define PC_REORDERED 3

@@ -19,7 +19,7 @@
 #include "quality.h"
 
 /*
- * The weights of the first draws of connections, as they were lately: to compute them takes longer than
+ * The weights of the first draws of connections, as they were recently: to compute them takes longer than
  * all the rest of a draw. Processors write this at once, without locks; a draw that reads half of one
  * table and half of another goes by weights of which each was right within PC_DRAWS_NS.
  */
@@ -36,7 +36,7 @@ struct pc_shared {
 };
 _Static_assert(sizeof(struct pc_shared) == 1680, "shared with Rust");
 
-/* For so long the weights of first draws are not computed anew (1 ms). Our choice: little changes in that time. */
+/* For so long the weights of first draws are not computed again (1 ms). Our choice: little changes in that time. */
 #define PC_DRAWS_NS (1ULL << 20)
 
 /* A factor of 1024. Our choice, in the place of EXP3.S's share: a draw in a thousand, and unlearnt in ten doublings. */

@@ -104,7 +104,7 @@ fn what_some_measure_others_go_by_and_it_is_forgotten() {
     let taken: Vec<_> = (0..400).map(|_| host.transfer(&slow)).collect();
     let late = taken[200..].iter().filter(|path| **path == 1).count();
     assert!(late < 30, "{late} of the last 200 took the path whose round trips are nine times as long");
-    // The queue is gone, or the path is as long as that: nobody knows before it is tried again.
+    // The queue is gone, or the path is as long as that: that is unknown until it is tried again.
     host.wait(60_000);
     let [first, second] = host.drawn()[..] else { unreachable!() };
     assert!(first > second, "the lowest round trip of a path is remembered: {first}, {second}");

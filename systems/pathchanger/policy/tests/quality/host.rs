@@ -68,7 +68,7 @@ impl Host {
         path
     }
 
-    /// So many transfers.
+    /// `count` transfers.
     pub fn transfers(&mut self, count: usize, rtts: &[u64]) {
         (0..count).for_each(|_| {
             self.transfer(rtts);

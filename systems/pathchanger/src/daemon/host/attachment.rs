@@ -1,4 +1,4 @@
-//! Keeps the program attached to its control group: that may be removed and made anew, and others may detach what they find.
+//! Keeps the program attached to its control group: that may be removed and made again, and others may detach what they find.
 
 use std::{
     fs,
@@ -16,10 +16,10 @@ use sidestep_linux::{
 /// How often to try again where others refuse: to find out who they are takes a search through all processes.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How often the program was attached anew, by what had become of it.
+/// How often the program was attached again, by what had become of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reattached {
-    /// The control group was made anew.
+    /// The control group was made again.
     pub(super) group: u32,
     /// Others had detached it.
     pub(super) others: u32,
@@ -30,7 +30,7 @@ pub(super) struct Reattached {
 pub(super) enum Lost {
     /// The control group is another one than before.
     Group,
-    /// The control group is the same: somebody detached the program.
+    /// The control group is the same: another program detached the program.
     Others,
 }
 
@@ -93,7 +93,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// Attaches the program again where its control group was removed and made anew, or where others have detached it.
+    /// Attaches the program again where its control group was removed and made again, or where others have detached it.
     pub(super) fn renew(&mut self, program: &mut HostProgram, cgroup: &Path) {
         if program.is_attached(cgroup) {
             self.detached = false;
@@ -111,7 +111,7 @@ impl Attachment {
     pub(super) fn keeps(&self, end: End, keep: bool) -> bool {
         match end {
             End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
-            // Whoever ends a daemon that is not at work yet does not mean what an earlier one left.
+            // A request to end a daemon that is not at work yet does not mean what an earlier one left.
             End::Shutdown(Shutdown::CleanUp) if !self.at_work => self.inherited,
             End::Shutdown(Shutdown::CleanUp) | End::Finished => keep,
         }
@@ -124,7 +124,7 @@ impl Attachment {
 
     /// Whether it is time to attach the program, and why it is not attached.
     fn tries(&self, now: Instant, cgroup: &Path) -> Option<Lost> {
-        // A group that was made anew owes nothing to what was refused before.
+        // A group that was made again owes nothing to what was refused before.
         let same = self.group.is_some() && self.group == number(cgroup);
         if same && self.next.is_some_and(|next| now < next) {
             return None;
@@ -165,7 +165,7 @@ impl Attachment {
         }
     }
 
-    /// How often the program was attached anew.
+    /// How often the program was attached again.
     pub(super) fn counts(&self) -> Reattached {
         self.counts
     }

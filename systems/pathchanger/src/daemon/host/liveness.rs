@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(look(None, true, 500), [Change::Works(Span::from_nanos(400))]);
         assert_eq!(look(None, true, 600), []);
         assert_eq!(look(Some(700), false, 800), []);
-        assert_eq!(look(None, true, 900), [], "that it was dead nobody was told");
+        assert_eq!(look(None, true, 900), [], "that it was dead was not reported");
         assert_eq!(look(Some(1_000), false, 1_100), []);
         assert_eq!(look(Some(1_000), false, 1_200), [Change::Died(Span::from_nanos(200))]);
         assert_eq!(look(None, false, 1_300), [Change::MayBeTried]);

@@ -83,7 +83,7 @@ impl Host {
         self.routing.prune(&self.netlink, &wanted, is_decided).await
     }
 
-    /// Notes what paths are called, and which destinations of the controller are not used, for whoever looks at our state.
+    /// Notes what paths are called, and which destinations of the controller are not used, for readers of our state.
     pub(super) fn note_names(&mut self) -> Result<(), AgentError> {
         let names = self.paths.names_with_withdrawn().into_iter().chain(self.given.notes());
         Ok(self.program.set_names(&names.collect())?)

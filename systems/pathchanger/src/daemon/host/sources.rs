@@ -309,7 +309,7 @@ impl<'a> Here<'a> {
     fn of(&self, path: &HostPath, default: Option<IpAddr>, home: Option<u32>, is_providers: bool) -> PathSources {
         let interface = self.interface_of(path);
         if !path.sources.is_empty() {
-            // Whoever names all addresses does not mean a VPN's.
+            // A file that names all addresses does not mean a VPN's.
             let names = |one: &&InterfaceAddress| {
                 let mut nets = path.sources.iter().filter(|net| net.contains(&one.address.addr()));
                 nets.any(|net| net.prefix_len() > 0 || !self.foreign.contains(&one.interface))

@@ -1,4 +1,4 @@
-//! Ends connections that are stuck on a dead path (`on_dead = "reset"`), so that their applications connect anew.
+//! Ends connections that are stuck on a dead path (`on_dead = "reset"`), so that their applications connect again.
 //!
 //! Where addresses belong to providers, a connection from the address of a dead one cannot move: no live path takes its
 //! packets. It would wait for minutes. Such a connection is ended after a stated time without any answer, if the
@@ -341,7 +341,7 @@ mod tests {
     fn stuck_is_what_only_dead_paths_take_while_another_lives() {
         let stuck = |paths: &[(bool, bool)], takes: &[bool]| health(paths).is_stuck(1, &ways(takes));
         assert!(stuck(&[DEAD, ALIVE], &[true, false]));
-        assert!(stuck(&[(true, false), ALIVE], &[true, false]), "somebody may try it, and nothing was delivered");
+        assert!(stuck(&[(true, false), ALIVE], &[true, false]), "a connection may try it, and nothing was delivered");
         assert!(!stuck(&[ALIVE, ALIVE], &[true, false]), "its path lives");
         assert!(!stuck(&[(false, true), ALIVE], &[true, false]), "an answer is late there, and no more");
         assert!(!stuck(&[DEAD, ALIVE], &[true, true]), "it can move");

@@ -1,4 +1,4 @@
-//! Reports to the controller, which nobody waits for.
+//! Reports to the controller, which no caller waits for.
 
 use sidestep_hostd::AgentError;
 use std::sync::{

@@ -30,7 +30,7 @@ pub(super) struct Sids {
     refused: BTreeMap<Ipv6Addr, String>,
     /// Attempts that the kernel refused.
     refusals: u64,
-    /// SIDs that somebody else removed or changed, and that were put back.
+    /// SIDs that another program removed or changed, and that were put back.
     put_back: u64,
 }
 
@@ -94,12 +94,12 @@ impl Sids {
         let drift = self.routing.compare(netlink).await?;
         self.put_back += drift.routes as u64;
         if drift.routes > 0 {
-            tracing::warn!(sids = drift.routes, "somebody else removed or changed SIDs; they are put back");
+            tracing::warn!(sids = drift.routes, "another program removed or changed SIDs; they are put back");
         }
         Ok(drift.is_any())
     }
 
-    /// Whether the kernel has refused any, so that it is to be asked again.
+    /// Whether the kernel has refused any, so that the request must be made again.
     pub(super) fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
@@ -143,7 +143,7 @@ impl Sids {
         }
         self.installed.retain(|sid, bound| wanted.get(sid) == Some(bound));
         self.refused.retain(|sid, _| wanted.contains_key(sid));
-        // Old ones last: whoever still uses one loses nothing before its successor is there.
+        // Old ones last: a host that still uses one loses nothing before its successor is there.
         let is_wanted = |(_, destination): &RouteKey| match destination.addr() {
             IpAddr::V6(sid) => wanted.contains_key(&sid),
             IpAddr::V4(_) => false,

@@ -14,7 +14,7 @@
  * distribution whose rate is its weight, -ln(u) / weight, and the least wins (Efraimidis and Spirakis,
  * 2006). A change of one weight moves flows to or from that path only.
  *
- * A path that is known to be dead is left out by the set of live ones. Its flows are chosen anew among
+ * A path that is known to be dead is left out by the set of live ones. Its flows are chosen again among
  * the others by rendezvous, in all modes; flows of live paths stay.
  *
  * The values are frozen, as those of flow_hash.h: edges of different versions must agree.

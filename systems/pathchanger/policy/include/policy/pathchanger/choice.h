@@ -64,7 +64,7 @@ POLICY_FN __u32 pc_weighs(const struct pc_config *cfg)
 	return pc_is(cfg, PC_LEARNERS | 1u << PC_NEXT | 1u << PC_FIXED | 1u << PC_DELAY_WEIGHTED);
 }
 
-/* A connection that has delivered so many segments (0.7 MB) is no longer short: our choice, as most end before. */
+/* A connection that has delivered this number of segments (0.7 MB) is no longer short: our choice, as most end before. */
 #define PC_SHORT_SEGMENTS 500
 
 /*

@@ -6,7 +6,7 @@
 #include "choice.h"
 #include "plb.h"
 
-/* Failures count anew once something was delivered or received. */
+/* Failures count again from zero once something was delivered or received. */
 POLICY_FN void pc_progress(struct pc_conn *conn, const struct pc_round *round)
 {
 	__u32 progress = round->delivered + round->received;

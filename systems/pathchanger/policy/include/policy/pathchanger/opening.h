@@ -110,7 +110,7 @@ POLICY_FN void pc_ask_on(const struct pc_config *cfg, struct pc_shared *shared, 
 }
 
 /*
- * After what time the SYN of a connection that leaves on `path` now is to be sent again if no answer comes, in ns; 0:
+ * After what time the SYN of a connection that leaves on `path` now must be sent again if no answer comes, in ns; 0:
  * after Linux's own.
  */
 POLICY_FN __u64 pc_syn_rto(const struct pc_config *cfg, struct pc_shared *shared, __u32 path, __u64 now_ns)
