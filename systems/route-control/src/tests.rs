@@ -201,7 +201,7 @@ fn nothing_is_measured_or_moved_without_control() {
 }
 
 #[test]
-fn ideal_control_moves_when_it_is_told() {
+fn ideal_control_moves_when_it_is_notified() {
     let mut controller = Controller::new(
         &RouteControlSettings { mode: RouteControlMode::Ideal, ..paper() },
         &[Rate::ZERO; 2],
@@ -501,7 +501,7 @@ fn a_clean_but_thin_backup_does_not_win_over_a_fast_primary_that_loses_little() 
 }
 
 #[test]
-fn history_and_formula_predict_and_their_error_is_told() {
+fn history_and_formula_predict_and_their_error_is_reported() {
     // TCP gets half of what the formula says.
     for prediction in [RouteControlPrediction::Formula, RouteControlPrediction::History] {
         let knobs =

@@ -135,7 +135,7 @@ fn it_answers_at_port_862_of_all_addresses_and_counts() {
 }
 
 #[test]
-fn a_session_is_counted_anew_by_the_next_reflector_and_losses_stay_what_they_were() {
+fn a_session_is_counted_again_by_the_next_reflector_and_losses_stay_what_they_were() {
     if !root_or_skip("a reflector in a namespace") {
         return;
     }

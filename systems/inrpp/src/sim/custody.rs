@@ -3,9 +3,9 @@
 //! A flow goes on as if no router had pressed back until an ACK of it has passed the cache with a *slow down*, and that has
 //! reached those before. Over an input of capacity C so long after the ACK as two delays take, at most C · (2 · delay + time
 //! until the ACK) arrives: less where the router before has so much neither stored nor from its own inputs. The delays and
-//! capacities are those of the topology; how long ACKs take, and wait for their links, is measured, flows that begin meanwhile included. That
-//! bound holds only where the router before has its packets from hosts. It gates what it has stored, and what names the
-//! interface that presses back. What routers further up have stored names nothing, and passes it whenever it comes.
+//! capacities are those of the topology; how long ACKs take, and wait for their links, is measured, flows that begin meanwhile
+//! included. That bound holds only where the router before has its packets from hosts. It gates what it has stored, and what
+//! names the interface that presses back. What routers further up have stored names nothing, and passes it whenever it comes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

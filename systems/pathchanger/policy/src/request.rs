@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_syn_ack_of_a_request_is_drawn_anew_and_the_connection_too() {
+    fn each_syn_ack_of_a_request_is_drawn_again_and_the_connection_too() {
         let paths = [(1, 10), (2, 30)].map(|(id, mbits)| Path::new(id, Rate::from_mbits(mbits), Span::from_millis(10)));
         let request = Request::new(&AgentSettings::default(), &paths, Some(Arc::default())).unwrap();
         let weights = request.weights(Time::ZERO);

@@ -150,7 +150,7 @@ fn a_window_of_64_rounds_is_looked_back_at_whole() {
 }
 
 #[test]
-fn after_a_decision_congested_rounds_are_counted_anew() {
+fn after_a_decision_congested_rounds_are_counted_again() {
     let mut conn = settled(&AgentSettings { ce_rounds: 2, ce_window: 2, ..config(PolicyName::Random) }, 2);
     conn.handle_round(round(100, 10, 10), 0);
     assert!(conn.handle_round(round(100, 20, 20), 0).decided);

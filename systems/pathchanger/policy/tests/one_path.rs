@@ -136,7 +136,7 @@ fn without_an_agent_that_tries_it_a_connection_does_after_nine_minutes() {
 }
 
 #[test]
-fn a_connection_that_left_the_path_strands_nobody_there() {
+fn a_connection_that_left_the_path_strands_none_there() {
     let mut host = Host::new(2);
     let mut leaving = host.bound();
     leaving.restrict(0);

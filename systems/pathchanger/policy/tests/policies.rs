@@ -70,7 +70,7 @@ fn gain(reward: f64) -> f64 {
 }
 
 #[test]
-fn next_goes_round_after_so_many_timeouts_in_a_row() {
+fn next_goes_round_after_a_number_of_timeouts_in_a_row() {
     let mut conn = settled(&AgentSettings { next_rtos: 2, ..config(PolicyName::Next) }, &[10, 10, 10]);
     let mut now = 0;
     let mut timeout = |conn: &mut Connection, delivered| {
@@ -146,7 +146,7 @@ fn a_rate_earns_its_share_of_the_paths_rate() {
 }
 
 #[test]
-fn without_a_round_the_window_tells_the_rate() {
+fn without_a_round_the_window_gives_the_rate() {
     let mut conn = settled(&AgentSettings { reward: RewardName::Rate, ..config(PolicyName::Exp3) }, &[20, 20]);
     // 10 kB in 10 ms are 8 Mbit/s.
     assert!(conn.handle_retransmit(at(1, 0), 3, 0).decided);

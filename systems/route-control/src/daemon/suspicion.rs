@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_end_that_answers_by_no_egress_convicts_nobody_and_trials_become_rare() {
+    fn a_far_end_that_answers_by_no_egress_convicts_none_and_trials_become_rare() {
         let mut suspicion = Suspicion::default();
         let (mut now, mut trials) = (0.0, 0);
         while now < 600.0 {

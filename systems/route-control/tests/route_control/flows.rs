@@ -52,7 +52,7 @@ fn each_flow_stays_on_its_egress_until_that_is_dead_and_new_ones_take_the_one_in
 
 /// OPNsense #10684: flows do not stay on a metered line for longer than is asked.
 #[test]
-fn flows_of_an_egress_that_drains_begin_anew_after_the_time_that_is_given_and_others_stay() {
+fn flows_of_an_egress_that_drains_begin_again_after_the_time_that_is_given_and_others_stay() {
     if !root_or_skip("route control") {
         return;
     }
@@ -107,7 +107,7 @@ fn flows_are_not_forgotten_while_all_egresses_are_dead() {
 
 /// wg-quick saves its mark, 51820, in that of the connection of its own packets: bits of it are in ours, and are no egress.
 #[test]
-fn a_flow_with_the_mark_of_somebody_else_goes_on() {
+fn a_flow_with_the_mark_of_another_program_goes_on() {
     if !root_or_skip("route control") {
         return;
     }

@@ -183,7 +183,7 @@ fn an_interface_that_goes_down_or_vanishes_is_left_at_once_and_used_again_when_i
 }
 
 #[test]
-fn rules_and_routes_that_somebody_removes_are_put_back_and_those_of_others_are_left_alone() {
+fn rules_and_routes_that_another_program_removes_are_put_back_and_those_of_others_are_left_alone() {
     if !root_or_skip("route control") {
         return;
     }

@@ -5,7 +5,7 @@ use sidestep_linux::testing::{Damage, assert_mends, root_or_skip};
 use crate::net::{Net, file};
 
 #[test]
-fn rules_and_routes_of_a_route_controller_that_somebody_replaces_under_our_number_are_back_within_a_second() {
+fn rules_and_routes_of_a_route_controller_that_another_program_replaces_under_our_number_are_back_within_a_second() {
     if !root_or_skip("rules that another program replaces") {
         return;
     }

@@ -118,7 +118,7 @@ fn a_clean_1_mbit_backup_beside_an_8_mbit_primary_that_loses_2_percent_is_not_ta
 }
 
 #[test]
-fn programs_that_somebody_removes_come_back_and_a_killed_daemons_are_removed() {
+fn programs_that_another_program_removes_come_back_and_a_killed_daemons_are_removed() {
     if !root_or_skip("route control") {
         return;
     }

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn agreement_and_dead_paths_are_told_however_many_sets_of_paths_there_are() {
+    fn agreement_and_dead_paths_are_sent_however_many_sets_of_paths_there_are() {
         let digests: BTreeSet<u64> = (0..2_000).map(|set| u64::MAX - set).collect();
         for dead in [0, 1, 70, 71, 3_000] {
             let dead: BTreeSet<_> = (0..dead).map(|path| (6, u32::MAX - path)).collect();

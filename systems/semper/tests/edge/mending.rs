@@ -50,7 +50,7 @@ fn assert_all_is_mended(net: &Net, edge: &NetNs) {
 }
 
 #[test]
-fn rules_and_routes_of_a_balancer_that_somebody_replaces_under_our_number_are_back_within_a_second() {
+fn rules_and_routes_of_a_balancer_that_another_program_replaces_under_our_number_are_back_within_a_second() {
     if !root_or_skip("rules that another program replaces") {
         return;
     }
@@ -60,7 +60,7 @@ fn rules_and_routes_of_a_balancer_that_somebody_replaces_under_our_number_are_ba
 }
 
 #[test]
-fn rules_and_routes_of_an_offload_that_somebody_replaces_under_our_number_are_back_within_a_second() {
+fn rules_and_routes_of_an_offload_that_another_program_replaces_under_our_number_are_back_within_a_second() {
     if !has_seed() {
         return;
     }

@@ -75,7 +75,7 @@ fn throughput_in_pairs_with_the_balancer_and_by_plain_routing() {
 /// Packets of 1,500 bytes, one by one from the sender to the receiver.
 #[test]
 #[ignore = "a measurement; needs a quiet machine and iperf3"]
-fn throughput_in_pairs_of_packets_that_nobody_merges() {
+fn throughput_in_pairs_of_packets_that_are_not_merged() {
     let net = Net::new();
     for node in [&net.a, &net.b] {
         [SET_TSO, SET_GSO].into_iter().for_each(|command| set(node, command, false));

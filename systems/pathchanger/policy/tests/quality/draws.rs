@@ -218,7 +218,7 @@ fn a_connection_that_has_a_wide_path_for_itself_is_not_moved_to_a_narrow_one() {
 }
 
 #[test]
-fn rare_samples_of_a_queue_say_as_much_as_frequent_ones() {
+fn rare_samples_of_a_queue_show_as_much_as_frequent_ones() {
     let added = |pause_ms: u64| {
         let mut host = Host::new(&[10]);
         host.paths.push(Path::new(1, Rate::from_mbits(100), Span::from_millis(10)));
@@ -237,7 +237,7 @@ fn rare_samples_of_a_queue_say_as_much_as_frequent_ones() {
 }
 
 #[test]
-fn connections_that_end_early_say_the_same_of_a_path_as_long_ones() {
+fn connections_that_end_early_show_the_same_of_a_path_as_long_ones() {
     let added = |rounds: u64| {
         let mut host = Host::new(&[10, 10]);
         // The lowest round trip is known, and a queue of 50 ms stands from then on.

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_others_detached_is_told_from_one_whose_group_is_gone() {
+    fn a_program_that_others_detached_is_distinguished_from_one_whose_group_is_gone() {
         let groups = tempfile::tempdir().unwrap();
         let [one, other] = ["one", "other"].map(|name| groups.path().join(name));
         std::fs::create_dir(&one).unwrap();

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_stays_dead_is_told_once_and_so_is_its_recovery() {
+    fn a_path_that_stays_dead_is_reported_once_and_so_is_its_recovery() {
         let mut liveness = Liveness::default();
         let mut look = |failed, delivers, now| {
             let changes = liveness.look(&learnt(failed, delivers), Time::from_nanos(now));

@@ -58,8 +58,7 @@ impl Others {
 
     /// What they do, for the status in one line; empty if nothing.
     pub(super) fn status(&self) -> String {
-        let drift =
-            if self.drift.persists() { "; rules are removed again and again, nothing is learnt" } else { "" };
+        let drift = if self.drift.persists() { "; rules are removed again and again, nothing is learnt" } else { "" };
         let overridden = match self.effects.found().count() {
             0 => String::new(),
             count => format!("; packets of {count} paths do not leave by them"),

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_gave_is_measured_and_a_path_that_nobody_takes_is_taken_for_the_best() {
+    fn what_is_not_given_is_measured_and_a_path_that_no_connection_takes_is_taken_for_the_best() {
         let mut measured = Measured::default();
         assert!(measured.is_due(&[set(&[100, 0])]));
         assert_eq!(rates(&measured, &[0, 0]), [0, 0], "all are alike");

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_made_anew() {
+    fn a_file_that_was_moved_away_is_made_again() {
         let directory = tempfile::tempdir().unwrap();
         let (path, moved) = (directory.path().join("events"), directory.path().join("moved"));
         let mut log = log(&path, 0, 0);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_nobody_reads_does_not_stop_the_daemon() {
+    fn a_pipe_that_no_process_reads_does_not_stop_the_daemon() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();

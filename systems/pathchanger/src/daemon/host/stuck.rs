@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_knows_no_dead_paths_is_told_to_end_nothing() {
+    fn a_policy_that_knows_no_dead_paths_ends_nothing() {
         let knobs = |on_dead, policy| AgentSettings { on_dead, policy, ..AgentSettings::default() };
         assert_eq!(cannot_reset(&knobs(OnDead::Keep, PolicyName::Random)), None);
         assert_eq!(

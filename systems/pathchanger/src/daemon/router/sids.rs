@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_removes_or_changes_is_put_back_and_counted() {
+    fn what_another_program_removes_or_changes_is_put_back_and_counted() {
         in_namespace(true, async |netlink, mut sids| {
             sids.want(&[binding(1, 2), binding(2, 2)]);
             sids.reconcile(netlink).await.unwrap();
