@@ -175,7 +175,7 @@ class Stage:
             -6 route replace {OWN_NET[6]} via {SITE_LINK_LOCAL} dev site""")
 
     def die(self, provider, families=FAMILIES):
-        """The provider swallows all packets between the site and the world, and says nothing."""
+        """The provider swallows all packets between the site and the world, and sends no errors."""
         for family in families:
             self.ip(f"isp{provider}", f"-{family} route replace blackhole {FAR_NET[family]}")
 

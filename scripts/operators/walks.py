@@ -77,7 +77,7 @@ class Walk:
         return Row(self.title, site.name, what, expected, got, holds)
 
     def held_row(self, site, kind, reports):
-        """Connections from before: where they may move or are reset, all go on; elsewhere what became of them is told."""
+        """Connections from before: where they may move or are reset, all go on; elsewhere what became of them is reported."""
         gaps = sorted(report["gap"] for report in reports)
         alive = sum(gap < self.still for gap in gaps)
         anew = sum(report["opened"] > 1 for report in reports)
@@ -127,7 +127,7 @@ def gateway_dies(site):
 
 
 def gateway_is_replaced(site):
-    """The first provider's gateway becomes another machine with the same addresses, which says so; then the second provider dies."""
+    """The first provider's gateway becomes another machine, which announces the same addresses; then the second provider dies."""
     site.stage.run("isp0", "sysctl", "-qw", "net.ipv4.conf.site.arp_notify=1", "net.ipv6.conf.site.ndisc_notify=1")
     site.stage.ip("isp0", "link set site address 02:00:00:00:00:99")
     time.sleep(3)

@@ -32,7 +32,7 @@ pub struct Notification {
     pub notice: Notice,
     /// For packets that name this interface.
     pub nonce: Nonce,
-    /// The proof that a neighbour says it; see [`Notification::sign`].
+    /// The proof that a neighbour sends it; see [`Notification::sign`].
     pub mac: u32,
 }
 

@@ -20,7 +20,7 @@ pub enum State {
     StoreAndDetour,
     /// It also asks those before it to slow down.
     Backpressure,
-    /// It tells them that they need not any more.
+    /// It notifies them that they need not any more.
     DisableBackpressure,
 }
 
@@ -76,7 +76,7 @@ impl Port {
     }
 
     /// Follows Fig. 3 to the state that the occupancy of the cache asks for. Section II-A: between S_low and S_high it
-    /// stays, so that those before are not told one thing and then the other with each packet.
+    /// stays, so that those before do not receive one notice and then the other with each packet.
     pub(super) fn update(&mut self, config: &Config, now: Time) {
         if config.ack_processing == AckProcessing::Printed && self.state >= State::Backpressure {
             return;

@@ -83,7 +83,7 @@ impl From<Threshold> for String {
     }
 }
 
-/// When the state of an interface changes, and what its ACKs say.
+/// When the state of an interface changes, and what its ACKs carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AckProcessing {

@@ -1,4 +1,4 @@
-//! In-Network Resource Pooling: routers cache, send around links and press back; hosts send at full speed until they are told
+//! In-Network Resource Pooling: routers cache, send around links and press back; hosts send at full speed until signalled
 //! to slow down.
 
 mod custody;

@@ -60,7 +60,7 @@ pub struct MptcpPmOptions {
     pub set_sysctl: bool,
     /// Whether everything stays in place on a shutdown, for the next path manager to take over.
     pub keep: bool,
-    /// Whether to decide only, and to have the kernel do nothing.
+    /// Whether to decide only, and to make the kernel do nothing.
     pub dry_run: bool,
 }
 
@@ -213,7 +213,7 @@ impl PathManager {
         Ok(())
     }
 
-    /// Reads events, and has the kernel do what follows from them; both only for a while.
+    /// Reads events, and makes the kernel do what follows from them; both only for a while.
     fn turn(&mut self) -> Result<(), AgentError> {
         match self.events.read(BATCH)? {
             Heard::Nothing => {}
@@ -280,7 +280,7 @@ impl PathManager {
         due.map_or(self.next_list, |due| due.min(self.next_list))
     }
 
-    /// Says which limits were reached since that was last said.
+    /// Reports which limits were reached since the last report.
     fn log_limits(&mut self) {
         if self.log_after > Instant::now() {
             return;

@@ -27,7 +27,7 @@ struct host_config {
 
 /*
  * Map `sidestep_layout`, one entry. Not for the program: agents of other versions read it, older and newer ones, so its
- * shape never changes. It says whether the other maps are what the reader expects, and what to clear away if they are not.
+ * shape never changes. It shows whether the other maps are what the reader expects, and what to clear away if they are not.
  */
 struct host_layout {
 	__u32 number;		/* of the layout of all maps; 0: not known */

@@ -77,7 +77,7 @@ struct {
 	__type(value, __u32);
 } sidestep_epoch SEC(".maps");
 
-/* A segment as its headers say. */
+/* A segment as its headers describe it. */
 struct segment {
 	__u32 seq;
 	__u32 ack;
@@ -107,7 +107,7 @@ static __always_inline __u32 epoch(__u32 place)
 	return now ? *now : 0;
 }
 
-/* The bytes of the IP packet. Ethernet pads short frames; a packet of more than 65,535 bytes does not say its length. */
+/* The bytes of the IP packet. Ethernet pads short frames; a packet of more than 65,535 bytes does not give its length. */
 static __always_inline __u32 length_of(struct __sk_buff *skb, __u32 v6, __u32 l2)
 {
 	__u8 bytes[2];
@@ -267,7 +267,7 @@ static __always_inline void leaves(struct passive_flow *flow, const struct flow_
 	}
 	if (after(end, flow->sent))
 		flow->sent = end;
-	/* An answer to a segment that was sent twice would tell nothing. */
+	/* An answer to a segment that was sent twice would show nothing. */
 	if (retransmitted) {
 		flow->timing = 0;
 	} else if (fresh) {

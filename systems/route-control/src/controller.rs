@@ -197,7 +197,7 @@ impl Controller {
         self.rate = Some(rate);
         self.connections = f64::from(sample.connections).max(1.0);
         self.last_advance = self.last_advance.max(sample.last_advance);
-        // A sample that a move or its transient fell into says nothing about the egress.
+        // A sample that a move or its transient fell into shows nothing about the egress.
         self.fresh = self.settled <= begin && self.last_move.is_none_or(|moved| moved <= begin);
         if self.fresh
             && let Some((formula, history)) = self.expected.take()
@@ -402,7 +402,7 @@ impl Controller {
         damping.is_some_and(|damping| egress.penalty.is_suppressed(now, damping))
     }
 
-    /// What speaks against a return to a primary that is fine.
+    /// What prevents a return to a primary that is fine.
     fn against_return(&self, now: Time, primary: &Egress) -> Option<Reason> {
         let Stability { fail_back, fail_back_after, .. } = self.stability.as_ref()?;
         if self.is_suppressed(now, primary) {
@@ -468,7 +468,7 @@ impl Controller {
         other.losses.share() < of.losses.share() && of.losses.differs(&other.losses) >= self.knobs.confidence
     }
 
-    /// What speaks against a move that is not an escape from a dead egress.
+    /// What prevents a move that is not an escape from a dead egress.
     fn objection(&self, now: Time, of: &Egress, to: usize, reason: Reason) -> Option<Reason> {
         let knobs = &self.knobs;
         let other = self.egresses.get(to)?;
@@ -546,8 +546,8 @@ impl Controller {
     }
 }
 
-/// What the measurements of a period say of each egress, by the targets that count. One of which most probes could not be sent, or were
-/// missed, says nothing.
+/// What the measurements of a period show of each egress, by the targets that count. One of which most probes could not be
+/// sent, or were missed, shows nothing.
 fn summaries(egresses: &mut [Egress], targets: Option<&Targets>, period: u32) -> Vec<Summary> {
     let measurements: Vec<&Measurement> = egresses.iter_mut().map(|egress| &*egress.measurement(period)).collect();
     let Some(targets) = targets else {

@@ -57,7 +57,7 @@ pub(super) struct Egress {
     silent_at: Option<Time>,
     /// What its flaps have earned it.
     pub(super) penalty: Penalty,
-    /// What its last measurement says of each target, where there are several.
+    /// What its last measurement shows of each target, where there are several.
     pub(super) targets: Vec<TargetReport>,
     /// What passed it last, and how fast, where that is measured.
     pub(super) passage: Option<(Passage, f64)>,
@@ -240,7 +240,7 @@ impl Egress {
         if self.health != Health::Dead {
             self.impairment.take_back(self.trailing);
         }
-        // How much it loses is not told by an outage: else a single lost probe after it would be taken for certain loss.
+        // An outage does not show how much it loses: else a single lost probe after it would be taken for certain loss.
         self.losses = Losses::default();
         summary.lost_at_start
     }
@@ -288,7 +288,7 @@ impl Egress {
         }
     }
 
-    /// It loses everything. How much it loses otherwise is not told by that, nor by the first probes that the outage swallowed.
+    /// It loses everything. Neither that nor the first probes that the outage swallowed show how much it loses otherwise.
     fn note_outage(&mut self, now: Time, summary: &Summary) {
         self.begin_impairment(now);
         self.good_run = 0.0;

@@ -13,7 +13,7 @@ pub(super) struct Measurement {
     /// By number: whether it was answered in time.
     answered: Vec<bool>,
     answers: u32,
-    /// By number: whether it says nothing, as the host could not send it or did not wait for its answer.
+    /// By number: whether it shows nothing, as the host could not send it or did not wait for its answer.
     void: Vec<bool>,
     voids: u32,
     /// Probes that were due and not sent, as the host came too late.
@@ -96,7 +96,7 @@ impl Measurement {
         }
     }
 
-    /// A probe without an answer says nothing.
+    /// A probe without an answer shows nothing.
     pub(super) fn void(&mut self, period: u32, number: u32) {
         let place = number as usize;
         let waits = period == self.period && self.answered.get(place) == Some(&false);
@@ -111,7 +111,7 @@ impl Measurement {
         self.missed = self.missed.saturating_add(probes);
     }
 
-    /// Whether most of its probes say nothing, so that the others are too few to judge by.
+    /// Whether most of its probes show nothing, so that the others are too few to judge by.
     pub(super) fn is_thin(&self) -> bool {
         self.voids + self.missed > self.sent.len() as u32 - self.voids
     }

@@ -25,9 +25,9 @@ pub struct Patience {
     pub most: Span,
 }
 
-/// The first timeout, in shortest ones: with 500 ms it is 4 s, beyond a satellite and a queue on its way. Our choice.
+/// The first timeout, in shortest ones: with 500 ms it is 4 s, beyond a satellite and a queue on its path. Our choice.
 const FIRST: u64 = 8;
-/// The longest timeout: a queue of five seconds on the way, doubled as above. Our choice; RFC 6298, section 2, rule 2.5
+/// The longest timeout: a queue of five seconds on the path, doubled as above. Our choice; RFC 6298, section 2, rule 2.5
 /// has a minute at least, in which an outage would not be seen.
 const MOST: Span = Span::from_secs(10);
 /// Probes of an egress that are remembered while they wait, and as many that were counted as lost. Our choice: ten
@@ -163,13 +163,13 @@ impl Flights {
         true
     }
 
-    /// A probe says nothing, and is no loss.
+    /// A probe shows nothing, and is no loss.
     pub(super) fn void(&mut self, probe: Probe) {
         let is_it = |flight: &Flight| (flight.period, flight.number) == (probe.period, probe.number);
         self.waiting.retain(|flight| flight.answer.is_some() || !is_it(flight));
     }
 
-    /// Nothing that is on its way says anything.
+    /// Nothing that is in flight shows anything.
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
         self.lapsed.clear();

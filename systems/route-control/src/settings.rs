@@ -71,7 +71,7 @@ pub struct RouteControlSettings {
 pub enum RouteControlMode {
     /// Never: the primary path always.
     None,
-    /// It is told at once when one of its egress links is impaired, and when not any more; in the simulator only.
+    /// It is notified at once when one of its egress links is impaired, and when not any more; in the simulator only.
     Ideal,
     /// By the loss that probes measure.
     #[default]
@@ -133,7 +133,7 @@ impl Default for RouteControlSettings {
             // Our choice: chance differs by four standard errors once in 30,000 decisions, which is a move in a night
             // or so.
             confidence: 4.0,
-            // Our choice: 640 probes, by which a loss of 3 % is told from none for certain.
+            // Our choice: 640 probes, by which a loss of 3 % is distinguished from none for certain.
             memory: 16,
             // Our choice: one return in a hundred is too early.
             recovery_miss: Ratio::from_ppb(10_000_000),

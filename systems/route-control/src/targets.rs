@@ -1,7 +1,7 @@
 //! Several targets behind the egresses, and which of them count.
 //!
-//! Probes of an egress go to its targets in turn. A target that answers by no egress is down itself, and says nothing of any
-//! path. Of the others the best count, as many as the quorum says: a target that is filtered or dead behind one egress is outvoted,
+//! Probes of an egress go to its targets in turn. A target that answers by no egress is down itself, and shows nothing of any
+//! path. Of the others the best count, as many as the quorum is: a target that is filtered or dead behind one egress is outvoted,
 //! while a path that loses packets loses those to every target. Any other target counts, too, unless it loses so much more than these
 //! that chance does not explain it: the best alone would show much less than is lost at random.
 
@@ -18,7 +18,7 @@ pub struct Targets {
     pub quorum: u32,
 }
 
-/// What the last measurement of an egress says of one of its targets.
+/// What the last measurement of an egress shows of one of its targets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TargetReport {
     /// The target's number.
@@ -46,7 +46,7 @@ impl Targets {
         self.of.get(egress).is_some_and(|list| !list.is_empty())
     }
 
-    /// What the measurements of all egresses in one period say of each target.
+    /// What the measurements of all egresses in one period show of each target.
     pub(super) fn judge(&self, measurements: &[&Measurement]) -> Vec<Vec<TargetReport>> {
         let report = |egress: usize, target: u32, measurement: &Measurement| {
             let summary = measurement.summary(|number| self.target(egress, number) == Some(target));

@@ -1,4 +1,4 @@
-//! The daemon of a reflector: it answers, counts, says what is in its way, and forgets sessions when it is started again.
+//! The daemon of a reflector: it answers, counts, reports what prevents its work, and forgets sessions when it is started again.
 
 use sidestep_hostd::{AgentError, Shutdown};
 use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};

@@ -127,7 +127,7 @@ impl Ends {
         }
     }
 
-    /// Has the sender take its share of its host's link.
+    /// Makes the sender take its share of its host's link.
     fn share(&mut self) {
         let Some(link) = self.links.0.get(&self.arc) else { return };
         let open = self.sender.is_open();

@@ -150,7 +150,7 @@ impl Tally {
         until
     }
 
-    /// What stands in the way of such a subflow now.
+    /// What prevents such a subflow now.
     pub(super) fn limit(&self, now: Time, rule: &Rule, subflow: Counted, limits: &LimitsConfig) -> Option<Limit> {
         let of_rule = self.by_rule.get(&subflow.rule).copied().unwrap_or_default();
         let of_host = self.by_host.get(&(subflow.rule, subflow.remote)).copied().unwrap_or_default();

@@ -163,7 +163,7 @@ impl Host {
 }
 
 impl Connection {
-    /// Sends a little both ways, so that the connection is fully established.
+    /// Sends a little in both directions, so that the connection is fully established.
     pub fn exchange(&self) {
         for (mut from, mut to) in [(&self.client, &self.server), (&self.server, &self.client)] {
             from.write_all(b"data").unwrap();
@@ -409,7 +409,7 @@ impl PathManager {
     }
 
     fn end(mut self, killed: bool) -> (Result<(), AgentError>, TempDir) {
-        // One that has failed does not hear it.
+        // One that has failed does not receive it.
         let _ = self.stop.take().unwrap().send(killed);
         (self.thread.take().unwrap().join().unwrap(), self.state.take().unwrap())
     }

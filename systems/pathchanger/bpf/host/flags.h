@@ -7,7 +7,7 @@
 #include <bpf/bpf_helpers.h>
 #include "maps.h"
 
-/* With these the kernel tells us of a connection. One that has them, and a path's slot in its mark, is ours. */
+/* With these the kernel notifies us of a connection. One that has them, and a path's slot in its mark, is ours. */
 #define SYN_FLAGS (BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG)
 #define SIGNAL_FLAGS                                                                                                   \
 	(SYN_FLAGS | BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)

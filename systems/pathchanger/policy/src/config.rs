@@ -1,4 +1,4 @@
-//! The knobs of the policy and the paths it chooses from, as the kernel reads them.
+//! The settings of the policy and the paths it chooses from, as the kernel reads them.
 
 use crate::{AgentSettings, Backoff, PolicyName, RewardName, WeightsName};
 use sidestep_net::{Bytes, Rate, Ratio, Span};
@@ -22,7 +22,7 @@ pub struct Path {
     pub rtt: Span,
 }
 
-/// Knobs or paths that make no policy.
+/// Settings or paths that make no policy.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum PolicyError {
     /// EXP3's γ is out of its range.
@@ -31,7 +31,7 @@ pub enum PolicyError {
     /// A back-off's first wait is longer than its longest.
     #[error("{knob} begins at {min}, beyond its maximum of {max}")]
     Backoff {
-        /// The knob.
+        /// The setting.
         knob: &'static str,
         /// The first wait.
         min: Span,

@@ -28,7 +28,7 @@ pub struct Connection {
 enum Began {
     /// It has a state.
     WithState,
-    /// It has a path, which on Linux its mark tells, and no state until the first signal that matters. The time is that
+    /// It has a path, which on Linux its mark shows, and no state until the first signal that matters. The time is that
     /// of its first round; [`Time::MAX`]: it had none.
     ByMark(Time),
 }
@@ -124,7 +124,7 @@ impl Connection {
         Self::open_among(knobs, paths, None, now, random)
     }
 
-    /// A new connection over `paths` that shares what it learns, if `knobs` say so, with all connections that have the
+    /// A new connection over `paths` that shares what it learns, if `knobs` ask for it, with all connections that have the
     /// table `shared`: those of a host to one destination.
     pub fn open_among(
         knobs: &AgentSettings,

@@ -16,7 +16,7 @@ pub const MAX_PATHS: usize = 16;
 /// `PC_DELAY_WEIGHTED` of `enum pc_policy`.
 pub const DELAY_WEIGHTED: u32 = 8;
 
-/// `struct pc_config`: the knobs, made of [`AgentSettings`](crate::AgentSettings).
+/// `struct pc_config`: the settings, made of [`AgentSettings`](crate::AgentSettings).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Config {
@@ -313,7 +313,7 @@ pub struct Parity {
     pub quiet_q16: u32,
     /// What was read of the socket; for open only the time.
     pub round: Round,
-    /// The knobs.
+    /// The settings.
     pub config: Config,
     /// The paths.
     pub paths: [Path; MAX_PATHS],

@@ -115,7 +115,7 @@ impl Shared {
         std::array::from_fn(|_| words.next().map_or(0, |word| word.load(Ordering::Relaxed)))
     }
 
-    /// The table for other paths: `places` says for each of them where it is in this one. A new path begins with the best
+    /// The table for other paths: `places` gives for each of them where it is in this one. A new path begins with the best
     /// gain of those that stay, and with nothing measured.
     pub fn rearranged(&self, places: &[Option<usize>]) -> Self {
         let words = self.words();

@@ -1,4 +1,4 @@
-//! Connections that begin without a state, as the program in TCP begins them: their mark says on which path they are.
+//! Connections that begin without a state, as the program in TCP begins them: their mark shows on which path they are.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Makes the kernel's rules and routes say what was decided.
+//! Makes the kernel's rules and routes follow what was decided.
 //!
 //! Each egress has a routing table with the destinations and its targets. One more table has the destinations by the egress in use,
 //! and the last one refuses them. All are ours alone, and rules lead there:
@@ -152,8 +152,8 @@ fn decision_routes(config: &RouteControlConfig, numbers: Numbers, ways: &Ways, f
     destinations.filter(|destination| Family::of(**destination) == family).map(route).collect()
 }
 
-/// Where a route by an egress leads. The kernel is not to look for a way to the next hop: for IPv6 it would find our own routes that
-/// throw, and refuse.
+/// Where a route by an egress leads. The kernel must not look for a path to the next hop: for IPv6 it would find our own
+/// routes that throw, and refuse.
 fn lead(via: Option<IpAddr>, interface: u32) -> Target {
     let hop = NextHop { via, interface };
     if via.is_some() { Target::OnLink(hop) } else { Target::Via(vec![hop]) }
@@ -249,7 +249,7 @@ impl RouteControl {
         Numbers::of(&self.options)
     }
 
-    /// Tells the controllers which egresses can be used at all.
+    /// Reports to the controllers which egresses can be used at all.
     pub(super) fn tell_carriers(&mut self) {
         let now = sidestep_linux::monotonic_now();
         let decides: Vec<Family> =
@@ -298,7 +298,7 @@ impl RouteControl {
         Some(decision_routes(config, self.numbers(), self.egresses.ways.get(active)?, family))
     }
 
-    /// Has packets take the egress in use; everything else is as it should be.
+    /// Makes packets take the egress in use; everything else is as it should be.
     pub(super) async fn steer(&mut self) -> Result<(), AgentError> {
         if self.options.dry_run || !self.tenure.is_at_work() {
             return Ok(());

@@ -39,7 +39,7 @@ impl Passing {
         };
         for (egress, link) in links.iter().enumerate() {
             let Some(link) = link else { continue };
-            // Of egresses that share an interface the first one counts: packets do not say which next hop they take.
+            // Of egresses that share an interface the first one counts: packets do not show which next hop they take.
             let before = links.iter().take(egress).flatten();
             if before.clone().any(|other| other.index == link.index) || passive.is_attached(netlink, link.index).await?
             {
@@ -63,7 +63,7 @@ impl Passing {
 }
 
 impl RouteControl {
-    /// Tells the controller of a family what of it has passed each egress.
+    /// Reports to the controller of a family what of it has passed each egress.
     pub(super) fn tell_passages(&mut self, family: Family, now: Time) -> Result<(), AgentError> {
         let Some(passive) = &mut self.passing.passive else { return Ok(()) };
         let samples = passive.sample_family(family)?;

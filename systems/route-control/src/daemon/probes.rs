@@ -1,4 +1,4 @@
-//! The sockets by which each egress probes each of its targets, and what is on its way.
+//! The sockets by which each egress probes each of its targets, and what is in flight.
 
 use crate::Probe;
 use std::{collections::VecDeque, future::poll_fn, io, task::Poll};
@@ -29,7 +29,7 @@ pub(super) struct Probing {
     pub(super) egress: usize,
     pub(super) target: u32,
     pub(super) family: Family,
-    /// What a reflector of STAMP says of the probes so far.
+    /// What a reflector of STAMP reports of the probes so far.
     pub(super) lost: Option<Directions>,
     /// How to open the socket; or why it is of no use to try.
     spec: Result<(Spec, u32), String>,
@@ -45,7 +45,7 @@ pub(super) struct Probing {
 pub(super) enum Sent {
     /// It has left, or a full queue has dropped it as it drops other packets.
     Left,
-    /// The host could not send it, which says nothing of the path.
+    /// The host could not send it, which shows nothing of the path.
     Refused,
 }
 
@@ -65,8 +65,8 @@ impl Probing {
         }
     }
 
-    /// Probes leave so from now on: by the interface with this index, or not at all. Those on their way by another socket come back: they
-    /// say nothing, as their answers cannot be taken any more.
+    /// Probes leave so from now on: by the interface with this index, or not at all. Those in flight by another socket come
+    /// back: they show nothing, as their answers cannot be taken any more.
     pub(super) fn follow(&mut self, spec: Result<(Spec, u32), String>) -> Vec<Probe> {
         if self.spec == spec {
             return Vec::new();

@@ -212,7 +212,7 @@ impl RouteControl {
     }
 }
 
-/// What several families say of an egress: the health of each where they differ, and the worst of the numbers.
+/// What several families show of an egress: the health of each where they differ, and the worst of the numbers.
 fn together(of: &[(String, &EgressInput)]) -> EgressInput {
     let inputs = || of.iter().map(|(_, input)| *input);
     let worst = |number: fn(&EgressInput) -> Option<f64>| inputs().filter_map(number).reduce(f64::max);

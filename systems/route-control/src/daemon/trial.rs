@@ -118,7 +118,7 @@ impl RouteControl {
         self.tell_verdict((family, accused), now, forwards, &evidence);
     }
 
-    /// Tells the controller whether what passes an egress gets through, and says why.
+    /// Reports to the controller whether what passes an egress gets through, and logs why.
     fn tell_verdict(&mut self, (family, egress): (Family, usize), now: Time, forwards: bool, evidence: &str) {
         let (name, of) = (self.name(egress).to_string(), family.to_string());
         if forwards {

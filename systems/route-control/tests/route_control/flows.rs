@@ -31,7 +31,7 @@ fn each_flow_stays_on_its_egress_until_that_is_dead_and_new_ones_take_the_one_in
     stays.goes_on();
     assert!(net.sent(1) > before + 30_000, "it goes on by the second");
     stays.end();
-    // A flow whose egress dies is told so soon, and a new one works. That of the other egress goes on.
+    // A flow whose egress dies is reset soon, and a new one works. That of the other egress goes on.
     let mut client = net.talk_by_second();
     let new = net.flow("10.3.0.1".parse().unwrap());
     let before = net.sent(0);

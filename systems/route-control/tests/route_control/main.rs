@@ -164,7 +164,7 @@ fn an_interface_that_goes_down_or_vanishes_is_left_at_once_and_used_again_when_i
     net.until_fine();
     let flow = net.flow("10.2.0.1".parse().unwrap());
     flow.goes_on();
-    // Only the way there: what comes back takes the same link, which must not be down.
+    // Only the path there: what comes back takes the same link, which must not be down.
     ip(&net.world, "route replace 10.1.0.0/16 via 10.8.1.1");
     ip(&net.edge, "link set p0 down");
     let off = net.until_active("second");

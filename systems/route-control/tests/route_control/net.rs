@@ -33,7 +33,7 @@ const PORT: u16 = 5001;
 /// The network: `host` – `edge` = `transit[0]` and `transit[1]` = `world`.
 ///
 /// The world has a server and three targets. It answers the site by the first transit always, and what comes from the edge's own
-/// addresses by the transit of that link. So an outage towards the world is one of a path, and the way back is not in question.
+/// addresses by the transit of that link. So an outage towards the world is one of a path, and the path back is not in question.
 pub struct Net {
     pub host: NetNs,
     pub edge: NetNs,
@@ -134,7 +134,7 @@ impl Net {
         run_in(&self.transit[transit], "nft", &[&rules]);
     }
 
-    /// Has a transit send to the world no faster than this, with a queue of 100 ms.
+    /// Makes a transit send to the world no faster than this, with a queue of 100 ms.
     pub fn limit(&self, transit: usize, rate: &str) {
         let arguments = format!("qdisc add dev north root tbf rate {rate} burst 10k latency 100ms");
         run_in(&self.transit[transit], "tc", &arguments.split(' ').collect::<Vec<_>>());
@@ -321,7 +321,7 @@ impl Drop for Flow {
 }
 
 impl Control {
-    /// Has it read another file.
+    /// Makes it read another file.
     pub fn reload(&self, config: &str) {
         self.configure(RouteControlConfig::parse(config).unwrap());
     }

@@ -1,4 +1,4 @@
-//! What passes the egresses speaks where probes err: they are filtered, or loss that they see costs TCP little.
+//! What passes the egresses decides where probes err: they are filtered, or loss that they see costs TCP little.
 
 use sidestep_route_control::daemon::{PredictionErrors, stop_route_control};
 use std::{
@@ -45,7 +45,7 @@ fn acknowledgements_that_advance_veto_a_false_alarm_of_the_probes() {
     }
     net.lose_probes(0, 0);
     eventually("no loss", || (net.status().egresses[0].seen.lost == 0.0).then_some(()));
-    // Nothing advances any more: now the probes are right. Much is on its way, and is sent again by the other egress: what was
+    // Nothing advances any more: now the probes are right. Much is in flight, and is sent again by the other egress: what was
     // lost here and is acknowledged there shows nothing of this one.
     for transit in 0..2 {
         net.limit(transit, "20mbit");

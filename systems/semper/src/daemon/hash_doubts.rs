@@ -67,7 +67,7 @@ impl HashDoubt {
         (seed == 0).then_some(HashDoubt::CommonSeed)
     }
 
-    /// Whether both say the same, whatever their numbers.
+    /// Whether both mean the same, whatever their numbers.
     fn is_like(&self, other: &HashDoubt) -> bool {
         match (self, other) {
             (HashDoubt::Idle { prefixes, idle, .. }, HashDoubt::Idle { prefixes: other, idle: others, .. }) => {
@@ -96,7 +96,7 @@ impl Spread {
         &self.doubts
     }
 
-    /// Looks how flows are spread, and says what is doubtful about it when that changes.
+    /// Looks how flows are spread, and reports what is doubtful about it when that changes.
     pub(super) fn doubt(
         &mut self,
         balancer: &mut Balancer,

@@ -1,4 +1,4 @@
-//! Makes the kernel's rules, routes and the program's map say what the configuration says and what is there.
+//! Makes the kernel's rules, routes and the program's map follow the configuration and what is there.
 
 use sidestep_hostd::{AgentError, paths::tables, routing::Domain};
 use sidestep_linux::{bpf::balance, netlink::Netlink};

@@ -54,7 +54,7 @@ pub(super) struct Probes {
     reflector: Reflector,
     reflected: Reflected,
     pauses: Pauses,
-    /// What was said already.
+    /// What was logged already.
     complaints: BTreeSet<String>,
 }
 
@@ -105,7 +105,7 @@ impl Probes {
         }
     }
 
-    /// Takes other knobs; what is known of paths goes on where they are the same.
+    /// Takes other settings; what is known of paths goes on where they are the same.
     pub(super) fn set_knobs(&mut self, knobs: &EdgeProbeKnobs) {
         if self.knobs != *knobs {
             *self = Probes::new(knobs.clone());
@@ -215,7 +215,7 @@ impl Probes {
         }
         let now = monotonic_now();
         if let Some(pause) = self.pauses.look() {
-            // What was on its way when the machine was suspended, or the daemon stopped, says nothing of any path.
+            // What was in flight when the machine was suspended, or the daemon stopped, shows nothing of any path.
             self.watched.values_mut().for_each(|watched| watched.rounds.handle_pause(now));
             tracing::warn!(seconds = pause.as_secs_f64(), "nothing ran for a while: probes of that time do not count");
         }
@@ -326,7 +326,7 @@ async fn reached(time: Option<Time>) {
     }
 }
 
-/// Says what failed, once.
+/// Logs what failed, once.
 fn complain(complaints: &mut BTreeSet<String>, address: IpAddr, error: &impl ToString) {
     let text = error.to_string();
     if complaints.insert(format!("{address}: {text}")) {

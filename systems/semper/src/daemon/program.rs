@@ -27,7 +27,7 @@ pub(super) struct Program {
     has_flows: bool,
     /// The interface that has the program, by its name and side.
     attached: BTreeMap<(String, Side), u32>,
-    /// What is said of interfaces that cannot have the program, so that it is said once.
+    /// What was logged of interfaces that cannot have the program, so that it is logged once.
     complaints: BTreeSet<String>,
     /// When flows that have ended were forgotten last.
     forgot_at: Option<Instant>,
@@ -97,7 +97,7 @@ impl Program {
     }
 
     /// Attaches the program to the interfaces that are there and do not have it, and removes it from those of which the
-    /// configuration no longer speaks.
+    /// configuration no longer names any.
     pub(super) async fn attach_all(
         &mut self,
         netlink: &Netlink,

@@ -34,7 +34,7 @@ pub(super) async fn check_marks(netlink: &Netlink, options: &EdgeOptions, inheri
     Err(AgentError::MarkCollision { mask, with, advice })
 }
 
-/// Says which settings of the kernel keep packets from being forwarded, or from being taken when they come by another path than
+/// Logs which settings of the kernel keep packets from being forwarded, or from being taken when they come by another path than
 /// the router's own.
 pub(super) fn warn_of_sysctls(config: &EdgeConfig) {
     let families: BTreeSet<_> = config.destinations.iter().map(|destination| Family::of(destination.prefix)).collect();
@@ -57,7 +57,7 @@ pub(super) fn warn_of_sysctls(config: &EdgeConfig) {
     }
 }
 
-/// Says which paths have no room for the header that the edge puts around packets of the site, or into them. Errors about a packet
+/// Logs which paths have no room for the header that the edge puts around or into packets of the site. Errors about a packet
 /// that is too large would go to this router, or name a size that is still too large.
 pub(super) async fn warn_of_mtu(edge: &Edge) -> Result<(), AgentError> {
     let interfaces = edge.netlink.interfaces().await?;

@@ -147,7 +147,7 @@ fn of_a_thousand_new_connections_none_fails_on_a_dead_path_and_a_quarter_hangs_w
         }
         edges
     };
-    // One direction of a path dies where only one edge can know it: that edge loses the carrier, the other tells nothing.
+    // One direction of a path dies where only one edge can know it: that edge loses the carrier, the other reports nothing.
     let blind = start("off");
     ip(&net.e1, "link set p2 down");
     ip(&net.e1, "link set p2 up");
@@ -257,7 +257,7 @@ fn transfers_outlive_kills_restarts_a_vanished_interface_and_hands_of_others() {
         ip(&net.e1, "rule del fwmark 0x2000000/0x3f000000 iif in");
         ip(&net.e1, "route flush table 8402");
         ip(&net.e1, "tc qdisc del dev in clsact");
-        // `ip route flush` removes what is put back meanwhile once more, so the number alone does not tell what is there.
+        // `ip route flush` removes what is put back meanwhile once more, so the number alone does not show what is there.
         let is_there = || {
             let routes = try_ip(&net.e1, "route show table 8402").unwrap_or_default();
             let filters = ip(&net.e1, "tc filter show dev in ingress");

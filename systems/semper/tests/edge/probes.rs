@@ -93,7 +93,7 @@ fn of_a_thousand_new_connections_none_fails_on_a_silent_path_and_flows_of_surviv
         paths.push(net.paths_of(open.last_mut().unwrap())[0]);
     }
 
-    // One direction alone is silent. Both edges know, without telling each other: a probe goes there and comes back by one path.
+    // One direction alone is silent. Both edges know without reports from each other: a probe goes and comes back by one path.
     let silent = Instant::now();
     silence(&net.e1, 2, 2);
     let status = until_dead(&net, &net.e1, &[2]);
@@ -291,7 +291,7 @@ fn an_edge_tells_the_other_what_its_probes_say_and_a_dry_run_sends_none() {
     let net = Net::new();
     let compared = |listen, peer| format!("listen = \"10.9.0.{listen}:8400\"\npeer = \"10.9.0.{peer}:8400\"");
     let e1 = net.edge(&net.e1, &probing(true, &compared(1, 2), ""));
-    // This edge looks at carriers alone, and so answers no probes. What it is told it heeds.
+    // This edge looks at carriers alone, and so answers no probes. What it receives it heeds.
     let _e2 = net.edge(&net.e2, &config(false, &compared(2, 1)));
     eventually("agreement", || (net.status(&net.e1).peer == Some(EdgeAgreement::Agrees)).then_some(()));
     let status = eventually("a silent target", || {

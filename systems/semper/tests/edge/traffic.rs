@@ -123,7 +123,7 @@ fn a_strict_reverse_path_harms_at_the_paths_and_not_at_the_site_with_src_valid_m
             used.insert(paths[0]);
         }
     }
-    // What comes from the other edge carries no mark here: the way back is the router's own route, the first path.
+    // What comes from the other edge carries no mark here: the path back is the router's own route, the first path.
     set("p1", "rp_filter", "1");
     for valid in ["0", "1"] {
         set("p1", "src_valid_mark", valid);

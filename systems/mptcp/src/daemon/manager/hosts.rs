@@ -1,4 +1,4 @@
-//! What the host's addresses and routes say about subflows.
+//! What the host's addresses and routes mean for subflows.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -71,7 +71,7 @@ impl Manager {
         connection.is_some_and(|connection| connection.first.ends.local.ip() != subflow.local.ip())
     }
 
-    /// Notes that routes or rules have changed: what had no way may have one.
+    /// Notes that routes or rules have changed: what had no route may have one.
     pub fn handle_routes(&mut self) {
         if !self.host.unroutable.is_empty() {
             self.host.unroutable.clear();
@@ -94,7 +94,7 @@ impl Manager {
         self.host.unroutable.iter().copied()
     }
 
-    /// Ends subflows whose address is gone, if another one of the connection works; the other end is told first.
+    /// Ends subflows whose address is gone, if another one of the connection works; the other end is notified first.
     pub(super) fn end_stranded(&mut self, token: Token) {
         let Some(connection) = self.connections.get_mut(&token).filter(|_| !self.host.gone.is_empty()) else { return };
         if connection.is_kernels {
@@ -112,7 +112,7 @@ impl Manager {
         self.dead.extend(stranded.into_iter().map(|ends| (token, ends)));
     }
 
-    /// Has subflows from these addresses tried at once: what failed before says nothing of them now.
+    /// Makes subflows from these addresses be tried at once: what failed before does not count for them now.
     fn encourage(&mut self, addresses: &BTreeSet<IpAddr>) {
         self.host.unroutable.retain(|(local, _)| !addresses.contains(local));
         self.connections.values_mut().for_each(|connection| connection.encourage(addresses));

@@ -60,7 +60,7 @@ _Static_assert(sizeof(struct pc_quality) == 88, "shared with Rust");
 /* About two seconds. Our choice: a queue that was measured longer ago is most likely gone. */
 #define PC_HALF_LIFE_LOG 31
 /*
- * A sample moves the average by a 32nd at least, and by a quarter at most: a single transfer says more
+ * A sample moves the average by a 32nd at least, and by a quarter at most: a single transfer shows more
  * about itself than about the path. In between it gains weight by the time without one: a quarter in
  * about a second. All three are our choice.
  */
@@ -73,7 +73,7 @@ _Static_assert(sizeof(struct pc_quality) == 88, "shared with Rust");
 #define PC_MAX_ADDED_NS (1ULL << 32)
 /*
  * Waits after a first failure: about a quarter of a second; after others: four seconds, and one minute. Our
- * choice: a longer first wait has connections begin elsewhere for one lost segment, and after an outage of
+ * choice: a longer first wait makes connections begin elsewhere for one lost segment, and after an outage of
  * an hour a path should be found within a minute.
  */
 #define PC_HOLD_FIRST_NS (1ULL << 28)
@@ -161,7 +161,7 @@ POLICY_FN void pc_measure_slow(struct pc_quality *quality, __u64 now_ns, __u64 o
  * A round trip took `rtt_ns`, and `delivered` segments were delivered in it, `lost` lost; returns 0.
  *
  * A single segment meets the queue of others only. The first round of each connection, its SYN's, is
- * like that. It tells of a queue, but where there is none it does not tell that transfers are fast.
+ * like that. It shows a queue, but where there is none it does not show that transfers are fast.
  */
 POLICY_LARGE_FN __u32 pc_delivered(struct pc_quality *quality, __u64 now_ns, __u64 rtt_ns,
 				   __u32 delivered, __u32 lost)
@@ -216,8 +216,8 @@ POLICY_LARGE_FN __u32 pc_dead(const struct pc_quality *quality, __u64 now_ns)
  * After what time a SYN that leaves on the path now is sent again; 0: no round trip was measured there, or the time is
  * none shorter than Linux's own.
  *
- * RFC 6298 has a connection wait for a second because it knows of no round trip. Here others have
- * measured it recently (RFC 9040 has connections share that).
+ * RFC 6298 makes a connection wait for a second because it knows of no round trip. Here others have
+ * measured it recently (RFC 9040 makes connections share that).
  */
 POLICY_FN __u64 pc_answer_time(const struct pc_quality *quality, __u64 now_ns)
 {
@@ -254,13 +254,13 @@ POLICY_LARGE_FN __u32 pc_works(const struct pc_quality *quality, __u64 now_ns, _
 	       (srtt_ns ? PC_WORKS_NS + pc_least(srtt_ns, PC_MAX_ADDED_NS) : PC_SYN_WORKS_NS);
 }
 
-/* What is said of a failure, as bits. */
+/* What is reported of a failure, as bits. */
 #define PC_FAILED_ACKS 1u /* acknowledgements did not arrive */
 #define PC_FAILED_STRANDED 2u /* of a connection that has no other path */
 #define PC_FAILED_ALONE 4u /* there is no other path for anybody: there are no draws, and no weights */
 
 /*
- * A connection had a timeout on the path, or its acknowledgements did not arrive, as `how` says;
+ * A connection had a timeout on the path, or its acknowledgements did not arrive, as `how` states;
  * `srtt_ns` is its round trip; returns 0.
  */
 POLICY_LARGE_FN __u32 pc_failed(struct pc_quality *quality, __u64 now_ns, __u64 srtt_ns, __u32 how)

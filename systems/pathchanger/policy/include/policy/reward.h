@@ -115,8 +115,8 @@ POLICY_FN __u64 pc_lowest_rtt(const struct pc_path *paths, __u32 n)
 #define PC_REORDERED 3
 
 /*
- * Whether a move from a path of round trip `from_ns` to one of `to_ns` has packets overtake so many
- * before them that TCP retransmits: (difference of one-way delays) * rate, in packets, with half a
+ * Whether a move from a path of round trip `from_ns` to one of `to_ns` makes packets overtake this number
+ * before them, so that TCP retransmits: (difference of one-way delays) * rate, in packets, with half a
  * round trip for a delay and cwnd / srtt for the rate.
  */
 POLICY_FN __u32 pc_reorders(const struct pc_round *round, __u64 from_ns, __u64 to_ns)

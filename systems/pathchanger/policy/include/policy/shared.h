@@ -147,7 +147,7 @@ POLICY_FN __u64 pc_may_draw(const struct pc_ask *ask, __u32 i)
 
 /*
  * Functions with an `end` look at the first `end` paths, a constant that is no less than n: first draws at eight where there are
- * no more. A loop that ended at n would have the verifier follow 16 ends of each loop.
+ * no more. A loop that ended at n would make the verifier follow 16 ends of each loop.
  */
 
 /* What the weights of all paths are compared with. */

@@ -159,7 +159,7 @@ fn a_path_that_is_slower_than_believed_is_known_for_longer_than_a_queue() {
     assert!(queue > 430 && own < 10, "{queue} and {own} of 1000");
     host.wait(200_000);
     assert!(host.drawn()[1] > 430, "in the end that is forgotten, too");
-    // A round without the wait says at once that the path is fast.
+    // A round without the wait shows at once that the path is fast.
     let mut host = slow([10, 70, 70]);
     let mut connection = host.open_on(1);
     for delivered in [1, 11, 21] {

@@ -57,7 +57,7 @@ impl Host {
         Round { now: self.now, cwnd: Bytes::new(14_600), srtt, mss: MSS, delivered, in_flight: 1, ..Round::default() }
     }
 
-    /// A short transfer: the handshake and two round trips, each as long as `rtts` says for its path; returns the path.
+    /// A short transfer: the handshake and two round trips, each as long as `rtts` gives for its path; returns the path.
     pub fn transfer(&mut self, rtts: &[u64]) -> usize {
         let mut connection = self.open();
         let path = connection.path();

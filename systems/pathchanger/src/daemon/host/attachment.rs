@@ -42,7 +42,7 @@ pub(super) struct Attachment {
     counts: Reattached,
     /// Whether there was no such group when last looked.
     gone: bool,
-    /// When to try again, and what the operator was told last.
+    /// When to try again, and what was last reported to the operator.
     next: Option<Instant>,
     told: Option<String>,
     /// Whether the program did not act on the control group when last looked at.
@@ -77,7 +77,7 @@ impl Attachment {
     /// Attaches the program for the first time, when paths are in place.
     pub(super) fn begin(&mut self, program: &mut HostProgram, cgroup: &Path) -> Result<(), AgentError> {
         self.note_group(cgroup);
-        // Once ours are there, the kernel says nothing of it.
+        // Once ours are there, the kernel reports nothing of it.
         if let Some(replaced) = others(cgroup).replacement() {
             tracing::warn!("{replaced}");
         }
@@ -154,7 +154,7 @@ impl Attachment {
         }
     }
 
-    /// Takes note that the program cannot be attached; the operator is told each reason once.
+    /// Takes note that the program cannot be attached; each reason is reported to the operator once.
     fn refused(&mut self, error: &LinuxError, cgroup: &Path) {
         self.gone = number(cgroup).is_none();
         self.next = Some(Instant::now() + AGAIN);
@@ -170,7 +170,7 @@ impl Attachment {
         self.counts
     }
 
-    /// What the status line says while the program is not attached; empty if it is.
+    /// What the status line shows while the program is not attached; empty if it is.
     pub(super) fn status(&self) -> &'static str {
         match self.gone {
             _ if !self.detached => "",

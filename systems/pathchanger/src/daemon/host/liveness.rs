@@ -1,4 +1,4 @@
-//! Which paths are dead, by what connections met on them: told in the log when that changes.
+//! Which paths are dead, by what connections met on them: logged when that changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +81,7 @@ impl Liveness {
         changes
     }
 
-    /// Tells the log which paths have died, and which work again.
+    /// Logs which paths have died, and which work again.
     pub(super) fn note(&mut self, learnt: &[Learnt], paths: &PathsInPlace) {
         for ((destination, id), change) in self.look(learnt, monotonic_now()) {
             let name = paths.path(destination, id).map_or_else(|| format!("{id:08x}"), |path| path.name.clone());

@@ -69,7 +69,7 @@ impl MarkRouting {
         self.reroutes = true;
     }
 
-    /// Has connections look their routes up again that may have done so while some were missing.
+    /// Makes connections look their routes up again that may have done so while some were missing.
     pub(super) fn reroute(&mut self, program: &HostProgram) -> Result<(), AgentError> {
         if self.reroutes {
             program.reroute_connections()?;

@@ -36,7 +36,7 @@ impl Neighbours {
         self.uses.masqueraded()
     }
 
-    /// Says whose marks ours meet; an error if another program's routing rule does, unless that is `tolerated`.
+    /// Reports whose marks ours meet; an error if another program's routing rule does, unless that is `tolerated`.
     pub(super) async fn check(&mut self, netlink: &Netlink, mark: MarkBits, tolerated: bool) -> Result<(), AgentError> {
         let (mask, new) = (mark.mask, self.look(netlink, mark).await?);
         if let Some(first) = new.iter().find(|collision| collision.misroutes)

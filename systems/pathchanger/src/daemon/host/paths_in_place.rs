@@ -14,7 +14,7 @@ pub(super) struct PathsInPlace {
     pub(super) sets: Vec<DestinationPaths>,
     /// How many of the paths received are not among them.
     left_out: usize,
-    /// The sources of each path, as the program was told.
+    /// The sources of each path, as the program received them.
     pub(super) sources: SourcesByPath,
     /// How many paths connections from each address may use.
     pub(super) reach: Vec<Reach>,

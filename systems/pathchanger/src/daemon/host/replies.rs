@@ -27,7 +27,7 @@ pub(super) struct Replies {
     mended: u64,
     /// Whether the table is an earlier agent's, which stays until the controller has answered.
     inherited: bool,
-    /// Whether the operator was told that the kernel refuses the table.
+    /// Whether it was reported to the operator that the kernel refuses the table.
     warned: bool,
     /// The families whose connections are kept from being masqueraded, as another program masquerades.
     keeps_sources: Vec<Family>,
@@ -51,7 +51,7 @@ impl Replies {
         self.mended
     }
 
-    /// Makes the table say `draws`.
+    /// Makes the table hold `draws`.
     fn write(&mut self, draws: Vec<Draw>) {
         self.inherited = false;
         if self.written.is_some() && self.draws == draws {

@@ -45,7 +45,7 @@ pub(super) struct Stuck {
     waiting: BTreeMap<u64, Waiting>,
     looked: Option<Time>,
     resets: Resets,
-    /// Whether the operator was told that the kernel refuses.
+    /// Whether it was reported to the operator that the kernel refuses.
     warned: bool,
 }
 
@@ -155,7 +155,7 @@ impl Stuck {
         self.waiting.get(&cookie).map(|waiting| now.since(waiting.since)).unwrap_or_default()
     }
 
-    /// Ends the connections that are stuck, if that is wanted; returns whether any were due. What fails is told, and harms
+    /// Ends the connections that are stuck, if that is wanted; returns whether any were due. What fails is logged, and harms
     /// nothing else.
     pub(super) fn end_due(&mut self, scene: &Scene<'_>) -> Result<bool, AgentError> {
         let now = scene.now;
@@ -303,7 +303,7 @@ pub fn cannot_reset(knobs: &AgentSettings) -> Option<String> {
     asked.err().map(|error| format!("on_dead = \"reset\" ends no connection here: {error}"))
 }
 
-/// Says loudly what `on_dead = "reset"` lacks, if anything.
+/// Warns of what `on_dead = "reset"` lacks, if anything.
 pub(super) fn tell_what_resets_lack(settings: &AgentSettings) {
     if let Some(lacking) = cannot_reset(settings) {
         tracing::error!("{lacking}");

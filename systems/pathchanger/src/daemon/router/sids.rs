@@ -1,4 +1,4 @@
-//! The binding SIDs: makes the kernel have those that the controller named, and says what it has.
+//! The binding SIDs: makes the kernel have those that the controller named, and reports what it has.
 //!
 //! Their routes are local ones on the loopback interface, so that no link takes them along when it goes down.
 
@@ -73,7 +73,7 @@ impl Sids {
         format!("{} of {} Path IDs installed{refused}", self.installed.len(), wanted.len())
     }
 
-    /// How many there are, as the kernel says.
+    /// How many there are, as the kernel reports.
     pub(super) async fn count(&self) -> Result<SidCounts, AgentError> {
         Ok(SidCounts {
             in_kernel: ours(&self.kernel).await?.len(),
@@ -107,7 +107,7 @@ impl Sids {
     /// Makes the kernel have what is wanted. What it refuses is noted and tried again with the next call; the others are
     /// not affected.
     ///
-    /// An error says that the kernel cannot be asked, or that the machine lacks what every SID needs.
+    /// An error means that the kernel cannot be asked, or that the machine lacks what every SID needs.
     pub(super) async fn reconcile(&mut self, netlink: &Netlink) -> Result<(), AgentError> {
         self.kernel.renew()?;
         let wanted = match &self.wanted {

@@ -45,7 +45,7 @@ struct balance_path {
 };
 _Static_assert(sizeof(struct balance_path) == 8, "shared with Rust");
 
-/* What both edges have to have alike, but for `generation`, which says whose set is the newer one. */
+/* What both edges have to have alike, but for `generation`, which shows whose set is the newer one. */
 struct balance_set {
 	__u64 generation;
 	__u32 mode; /* enum balance_mode; any other number counts as rendezvous */
@@ -67,7 +67,7 @@ POLICY_FN __u32 balance_count(const struct balance_set *set)
 	return (__u32)pc_least(set->n, BALANCE_MAX_PATHS);
 }
 
-/* The set's paths that are in the bit set `live`. If none is, all: a path said to be dead is better than none. */
+/* The set's paths that are in the bit set `live`. If none is, all: a path that counts as dead is better than none. */
 POLICY_FN __u32 balance_usable(const struct balance_set *set, __u32 live)
 {
 	__u32 all = (__u32)((1ULL << balance_count(set)) - 1);

@@ -68,7 +68,7 @@ POLICY_FN __u32 pc_weighs(const struct pc_config *cfg)
 #define PC_SHORT_SEGMENTS 500
 
 /*
- * How far a connection is still a short one, Q16: what it has delivered says how much it is likely to
+ * How far a connection is still a short one, Q16: what it has delivered shows how much it is likely to
  * send yet. Beyond PC_SHORT_SEGMENTS it falls with the square, so that those that send for long soon
  * take all paths that have room.
  */

@@ -57,7 +57,7 @@ struct pc_config {
 	__u32 ce_rounds; /* congested rounds, */
 	__u32 ce_window; /* among this number of the last, that make a signal: at most 64; equal: in a row.
 			    TCP alone on a path probes it into congestion now and then, TCP on a crowded
-			    path all the time: the two numbers tell one from the other */
+			    path all the time: the two numbers distinguish these */
 	__u32 retransmit_burst; /* segments retransmitted in a round that make a signal; 0: never */
 	__u32 jitter_q16; /* back-off waits vary by +- half of this share; cut to 65536 */
 	__u32 reward; /* enum pc_reward, of PC_EXP3 and PC_EXP3_IX */
