@@ -253,6 +253,6 @@ def wait_for(condition, seconds, what):
     begin = time.monotonic()
     while not condition():
         if time.monotonic() - begin > seconds:
-            raise Failure(f"waited {seconds} s in vain for {what}")
+            raise Failure(f"waited {seconds} s without success for {what}")
         time.sleep(0.05)
     return time.monotonic() - begin

@@ -222,7 +222,7 @@ impl Connection {
         self.subflows.keys().filter(|ends| is_gone(ends)).copied().collect()
     }
 
-    /// Has subflows from these addresses, which have come, tried at once.
+    /// Makes the next attempt of subflows from these addresses, which have come, due at once.
     pub(super) fn encourage(&mut self, addresses: &BTreeSet<IpAddr>) {
         self.failures.retain(|(local, _), _| !addresses.contains(local));
         self.withdrawn.retain(|address| !addresses.contains(address));

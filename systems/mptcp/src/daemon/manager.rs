@@ -312,7 +312,7 @@ impl Manager {
         }
     }
 
-    /// Changes a connection, and has it looked at.
+    /// Changes a connection, and makes the manager look at it.
     fn change(&mut self, token: Token, change: impl FnOnce(&mut Connection)) {
         if let Some(connection) = self.connections.get_mut(&token) {
             change(connection);
@@ -471,14 +471,14 @@ impl Manager {
         self.look_at_later(token);
     }
 
-    /// Has a connection looked at as soon as it may get something.
+    /// Makes the manager look at a connection as soon as it may get something.
     fn look_at_later(&mut self, token: Token) {
         if let Some(connection) = self.connections.get(&token) {
             self.timers.insert((connection.waits_until(), token));
         }
     }
 
-    /// Has one of the connections looked at that a limit keeps from more: something has become free.
+    /// Makes the manager look at one of the connections that a limit keeps from more: something has become free.
     fn look_at_limited(&mut self) {
         if let Some(token) = self.limited.pop_first() {
             self.queue(token);

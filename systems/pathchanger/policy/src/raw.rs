@@ -365,7 +365,7 @@ pub struct Sharing {
     pub pad: u32,
 }
 
-/// Has the compiler compare the size of each struct with the header's `_Static_assert`.
+/// Makes the compiler compare the size of each struct with the header's `_Static_assert`.
 macro_rules! sizes {
     ($($type:ty: $size:literal),* $(,)?) => {$(
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");

@@ -27,7 +27,7 @@ pub struct PathLearnt {
     pub delivers: bool,
     /// Whether a connection failed on it that has no other path, so that none but the agent tries it.
     pub stranded: bool,
-    /// Whether no SYN-ACK takes it: it is dead, or acknowledgements were lost on it. That these arrive again nobody measures,
+    /// Whether no SYN-ACK takes it: it is dead, or acknowledgements were lost on it. It is not measured that these arrive again,
     /// and one that is lost costs a retransmission, where a SYN-ACK costs a second. So they return first.
     pub unanswered: bool,
 }

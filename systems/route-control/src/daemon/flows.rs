@@ -36,7 +36,7 @@ pub(super) fn name(table_base: u32) -> String {
 }
 
 impl RouteControl {
-    /// Has the kernel have the table of flows, or not.
+    /// Puts the table of flows into the kernel, or removes it.
     pub(super) fn apply_flows(&mut self) -> Result<(), AgentError> {
         let numbers = self.numbers();
         if self.options.config.route_control.moves == Moves::Aggregate {

@@ -123,7 +123,7 @@ impl Net {
         run_in(&self.transit[transit], "nft", &[&rules]);
     }
 
-    /// Has a transit lose a fifth of what goes to the reflector at port 8620 (`dport`), or comes from there (`sport`), and no more
+    /// Makes a transit lose a fifth of what goes to the reflector at port 8620 (`dport`), or comes from it (`sport`), and no more
     /// of the other.
     pub fn lose_stamp(&self, transit: usize, port: &str) {
         let rules = format!(
@@ -140,7 +140,7 @@ impl Net {
         run_in(&self.transit[transit], "tc", &arguments.split(' ').collect::<Vec<_>>());
     }
 
-    /// Has the edge give what leaves by an egress the address of that.
+    /// Makes the edge give what leaves by an egress the address of that.
     pub fn masquerade(&self) {
         let rules = "add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
                      add rule ip nat post oifname { p0, p1 } masquerade";

@@ -41,7 +41,7 @@ pub(super) struct Offload {
     options: EdgeOptions,
     inputs: Inputs<(), EdgeConfig>,
     netlink: Netlink,
-    /// Has the kernel hash the site's packets itself, on the interfaces that are there.
+    /// Makes the kernel hash the site's packets itself, on the interfaces that are there.
     balancer: Balancer,
     attached: BTreeMap<String, u32>,
     /// Settings as they were before, to be put back.

@@ -30,7 +30,7 @@ fn probing(near: bool, edge: &str, more: &str) -> String {
     format!("{}{probe}{more}\n", config(near, &format!("health = \"probe\"\n{edge}")))
 }
 
-/// Has an edge's packets by a path go to a neighbour that does not exist: the path swallows them, and keeps its carrier.
+/// Sends an edge's packets by a path to a neighbour that does not exist: the path swallows them, and keeps its carrier.
 fn silence(edge: &NetNs, path: usize, last: u32) {
     for version in ["", "-6 "] {
         let via = if version.is_empty() { format!("10.9.{path}.{last}") } else { format!("fd09:0:0:{path}::{last}") };

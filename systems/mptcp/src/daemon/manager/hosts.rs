@@ -112,7 +112,7 @@ impl Manager {
         self.dead.extend(stranded.into_iter().map(|ends| (token, ends)));
     }
 
-    /// Makes subflows from these addresses be tried at once: what failed before does not count for them now.
+    /// Makes the next attempt of subflows from these addresses due at once: what failed before does not count for them now.
     fn encourage(&mut self, addresses: &BTreeSet<IpAddr>) {
         self.host.unroutable.retain(|(local, _)| !addresses.contains(local));
         self.connections.values_mut().for_each(|connection| connection.encourage(addresses));

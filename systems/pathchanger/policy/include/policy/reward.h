@@ -75,7 +75,7 @@ POLICY_FN __u32 pc_part(__u64 part, __u64 whole)
 
 /*
  * The bytes that a connection delivers in `rtt_ns`: against the bandwidth-delay product, its rate
- * against the path's. Where nothing was measured, those that its window would have it deliver.
+ * against the path's. Where nothing was measured, those that its window would let it deliver.
  */
 POLICY_FN __u64 pc_bytes_per_rtt(const struct pc_mean *rate, const struct pc_round *round,
 				 __u64 rtt_ns)

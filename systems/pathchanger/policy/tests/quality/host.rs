@@ -103,7 +103,7 @@ impl Host {
         self.learnt()[path].dead
     }
 
-    /// Puts a connection on a path where nothing arrives, and has it meet a timeout.
+    /// Puts a connection on a path where nothing arrives, and makes it meet a timeout.
     pub fn fail_on(&mut self, path: usize) -> Connection {
         let mut connection = self.open_on(path);
         self.wait(1_000);

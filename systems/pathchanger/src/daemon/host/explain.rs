@@ -465,7 +465,7 @@ impl LeftAlone {
             ],
             LeftAlone::Mark { mark, mask } => [
                 format!("others have set its mark {mark:#x}, within the agent's bits {mask:#x}"),
-                "Give the agent bits that nobody else uses (mark_mask in [pathchanger]); `sidestep doctor` says which are free".into(),
+                "Give the agent bits that nothing else uses (mark_mask in [pathchanger]); `sidestep doctor` lists free ones".into(),
             ],
             LeftAlone::Group { group, of_agent } => [
                 format!("it belongs to the control group {group}, and the agent's is {of_agent}"),

@@ -55,7 +55,7 @@ impl ProgramPaths {
         Ok(placement)
     }
 
-    /// Measures paths whose rate or round-trip time is not given, and has the program know.
+    /// Measures paths whose rate or round-trip time is not given, and passes the results to the program.
     pub(super) fn measure(
         &mut self,
         program: &mut HostProgram,

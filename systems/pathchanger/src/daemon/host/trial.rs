@@ -1,7 +1,7 @@
 //! Trials of dead paths that no connection tries, as it could not leave them: the agent connects in their place.
 //!
-//! A path is proved by whatever is delivered on it. Where nothing is, because those that were stuck on it are gone, somebody
-//! has to ask. So the agent opens a connection of TCP on the path, to an end to which this host has one on another path, and
+//! A path is proved by whatever is delivered on it. Where nothing is, because those that were stuck on it are gone, something
+//! must try it. So the agent opens a connection of TCP on the path, to an end to which this host has one on another path, and
 //! closes it at once. Waits double from a second to a minute.
 
 use sidestep_hostd::{AgentError, paths::MarkBits};
