@@ -37,7 +37,7 @@ pub struct Counters {
     pub dropped: u64,
     /// Packets of other protocols for which their part of it had none.
     pub dropped_others: u64,
-    /// Packets for which no route was left when they were to leave.
+    /// Packets for which no route was left when they were due to leave.
     pub unroutable: u64,
     /// *Slow down*s and *cancel*s that were sent.
     pub slow_downs: u64,
@@ -109,7 +109,7 @@ impl Router {
         self.say(port, flow, key, &mut AckFields::default())
     }
 
-    /// A packet leaves that is not to be stored, such as an ACK. Detours have what it leaves.
+    /// A packet leaves that must not be stored, such as an ACK. Detours have what it leaves.
     pub fn handle_other(&mut self, to: Port, len: u32) {
         if let Some(port) = self.ports.get_mut(usize::from(to.0)) {
             port.meter.sent(len);

@@ -32,7 +32,7 @@ pub struct Sender {
     backoff: u8,
     resend: bool,
     retransmits: u32,
-    /// After a timeout: when the first segment was sent again, and the segment that was to be sent next.
+    /// After a timeout: when the first segment was sent again, and the segment that was due next.
     recovery: Option<(Time, u32)>,
     /// When a router sent *slow down* last; `None`: the loop is open.
     slowed: Option<Time>,

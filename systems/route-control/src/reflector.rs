@@ -32,7 +32,7 @@ pub const REFLECTOR_METRICS: &[Metric] = &[ANSWERED, REFUSED, UNSENT, UNSTAMPED,
 /// Most packets that are answered before the loop looks at something else.
 const BATCH: usize = 64;
 
-/// How a reflector is to work.
+/// How a reflector should work.
 #[derive(Clone, Debug)]
 pub struct ReflectorOptions {
     /// Where it listens; all have to be there. None: at [`PORT`] of all addresses of the machine, in the families that it has.

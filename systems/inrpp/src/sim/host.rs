@@ -94,7 +94,7 @@ pub(super) struct Ends {
     /// Whether it counts among the flows that share the link.
     shares: bool,
     segments: Segments,
-    /// Whether the receiver echoes notifications, and the one that its next ACK is to carry.
+    /// Whether the receiver echoes notifications, and the one that its next ACK will carry.
     echo: bool,
     heard: Option<Notification>,
 }

@@ -162,7 +162,7 @@ impl Connection {
         dead.map(|(ends, _)| *ends).filter(|ends| *ends != self.first.ends)
     }
 
-    /// The next subflow that it should get, but for limits; `None`: it has all, or is to wait.
+    /// The next subflow that it should get, but for limits; `None`: it has all, or must wait.
     pub(super) fn wants(&self, now: Time, rule: &Rule, most_timeouts: u8, host: &HostView) -> Option<Place> {
         let may = self.established.is_some() && !self.closing && !self.is_kernels && !self.first.accepted;
         let on_trial = self.trial.map_or(0, |(_, subflows)| subflows);

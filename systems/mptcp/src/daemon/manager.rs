@@ -198,7 +198,7 @@ impl Manager {
         self.counters.overflows += 1;
     }
 
-    /// What the kernel is to do next; its result must be [handed over](Self::handle_result) before more is asked for.
+    /// What the kernel must do next; its result must be [handed over](Self::handle_result) before more is asked for.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Command> {
         while let Some((token, number)) = self.withdrawn.pop_front() {
             if self.connections.contains_key(&token) {
@@ -366,7 +366,7 @@ impl Manager {
         }
     }
 
-    /// The next subflow of a connection, if it is to have one now and no limit forbids it.
+    /// The next subflow of a connection, if it should have one now and no limit forbids it.
     fn next_subflow(&mut self, now: Time, token: Token) -> Option<NewSubflow> {
         let connection = self.connections.get_mut(&token)?;
         let rule = self.rules.get(connection.rule)?;

@@ -49,7 +49,7 @@ pub struct ConnectionStatus {
     pub accepted: bool,
     /// Between which addresses it gets subflows.
     pub mode: Option<Mode>,
-    /// How many subflows it is to have; those that it has where the other end opens them.
+    /// How many subflows it should have; those that it has where the other end opens them.
     pub wanted: u32,
     /// How many are established.
     pub subflows: u32,

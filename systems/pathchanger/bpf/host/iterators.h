@@ -132,7 +132,7 @@ static __noinline int draw_anew(struct sock *sk, const struct host_paths *paths,
 	return 0;
 }
 
-/* Storage for a connection without one whose path is gone: it is to remember that it moved. */
+/* Storage for a connection without one whose path is gone: it must remember that it moved. */
 static __always_inline struct conn *remember(struct sock *sk)
 {
 	struct conn *conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);

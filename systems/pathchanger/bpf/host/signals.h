@@ -193,7 +193,7 @@ static __always_inline void observe(struct bpf_sock_ops *ops, const struct host_
 	}
 }
 
-/* A signal for a connection with storage. Returns 1 if it is to adopt other paths instead. */
+/* A signal for a connection with storage. Returns 1 if it should adopt other paths instead. */
 static __noinline int signal(struct bpf_sock_ops *ops, __u32 quiet_q16)
 {
 	const struct host_config *cfg;

@@ -41,7 +41,7 @@ pub(super) struct Probing {
     cause: String,
 }
 
-/// What became of a probe that was to be sent.
+/// What became of a probe that was due.
 pub(super) enum Sent {
     /// It has left, or a full queue has dropped it as it drops other packets.
     Left,

@@ -66,7 +66,7 @@ impl Ways {
         }
     }
 
-    /// Whether packets of a family are to leave by it.
+    /// Whether packets of a family should leave by it.
     pub(super) fn has(&self, family: Family) -> bool {
         self.ways[place(family)].is_some()
     }

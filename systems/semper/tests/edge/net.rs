@@ -71,7 +71,7 @@ impl Net {
                 .unwrap();
         }
         for node in [&net.a, &net.e1, &net.e2, &net.b] {
-            // Errors are to come, however many.
+            // Errors must come, however many.
             let settings =
                 [("ipv6/conf/default/accept_dad", "0"), ("ipv4/icmp_ratelimit", "0"), ("ipv6/icmp/ratelimit", "0")];
             node.run(|| settings.iter().try_for_each(|(name, value)| set_sysctl(name, value))).unwrap();

@@ -65,7 +65,7 @@ struct Waiting {
     since: Time,
     mark: u32,
     progress: (u64, u32, u64),
-    /// It was found to be due, and could not be ended, or was not to be.
+    /// It was found to be due, and could not be ended, or should not be.
     counted: bool,
 }
 
@@ -144,7 +144,7 @@ impl Stuck {
         due
     }
 
-    /// A connection that could not be ended, or is not to be, is not due again before something has happened to it.
+    /// A connection that could not be ended, or should not be, is not due again before something has happened to it.
     fn put_off(&mut self, cookie: u64) {
         if let Some(waiting) = self.waiting.get_mut(&cookie) {
             waiting.counted = true;

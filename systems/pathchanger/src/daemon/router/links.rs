@@ -13,7 +13,7 @@ use sidestep_linux::{
 /// The configured links, by name.
 pub(super) struct Links {
     links: BTreeMap<String, Link>,
-    /// `None` if congestion marks are not to be copied.
+    /// `None` if congestion marks should not be copied.
     ecn: Option<EcnDecap>,
     /// Links that were down when last looked at.
     down: BTreeSet<String>,

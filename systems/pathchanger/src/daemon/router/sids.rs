@@ -112,7 +112,7 @@ impl Sids {
         self.kernel.renew()?;
         let wanted = match &self.wanted {
             Some(wanted) => wanted.clone(),
-            // Before the controller has answered, what was found is to stay.
+            // Before the controller has answered, what was found must stay.
             None => {
                 let mut found = self.installed.clone();
                 found.extend(ours(&self.kernel).await?);

@@ -93,7 +93,7 @@ POLICY_LARGE_FN __u32 balance_rendezvous(const struct balance_set *set, __u32 us
 	for (i = 0; i < BALANCE_MAX_PATHS && i < set->n; i++) {
 		__u32 id = set->path[i].id;
 
-		/* 0 where the path is not to be used */
+		/* 0 where the path must not be used */
 		draw = (1 + (__u64)balance_draw(hash, id)) & (0 - (__u64)(usable >> i & 1));
 		better = pc_above(draw, best);
 		better |= pc_zero(draw ^ best) & pc_above(id, best_id) & (1 - pc_zero(draw));
