@@ -73,7 +73,7 @@ class Automatic:
             self.await_address(provider, networks[provider])
 
     def serve(self, provider, network):
-        """Starts the provider's servers anew, for this network."""
+        """Starts the provider's servers again, for this network."""
         stage, isp, (four, six) = self.stage, f"isp{provider}", network
         for process in self.servers.pop(provider, []):
             process.terminate()

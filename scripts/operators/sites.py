@@ -47,7 +47,7 @@ class Site:
         self.daemon.send_signal(signal.SIGCONT)
 
     def end(self):
-        """Ends the daemon as systemd does, and says what is left of it."""
+        """Ends the daemon as systemd does, and reports what is left of it."""
         self.daemon.terminate()
         code = self.daemon.wait(20)
         left = []

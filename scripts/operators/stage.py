@@ -175,7 +175,7 @@ class Stage:
             -6 route replace {OWN_NET[6]} via {SITE_LINK_LOCAL} dev site""")
 
     def die(self, provider, families=FAMILIES):
-        """The provider swallows all packets between the site and the world, and says nothing."""
+        """The provider swallows all packets between the site and the world, and sends no errors."""
         for family in families:
             self.ip(f"isp{provider}", f"-{family} route replace blackhole {FAR_NET[family]}")
 
@@ -253,6 +253,6 @@ def wait_for(condition, seconds, what):
     begin = time.monotonic()
     while not condition():
         if time.monotonic() - begin > seconds:
-            raise Failure(f"waited {seconds} s in vain for {what}")
+            raise Failure(f"waited {seconds} s without success for {what}")
         time.sleep(0.05)
     return time.monotonic() - begin

@@ -61,7 +61,7 @@ def echo(one):
 
 
 def attempt(host, port, count, timeout, mapped):
-    """Opens connections one after another, each for one exchange, and says how many worked and by which addresses."""
+    """Opens connections one after another, each for one exchange, and reports how many worked and by which addresses."""
     answered, sources, errors = 0, {}, {}
     for _ in range(count):
         try:
@@ -76,7 +76,7 @@ def attempt(host, port, count, timeout, mapped):
 
 
 def hold(host, port, count, seconds, mapped):
-    """Exchanges bytes over connections until the time is over, and says how each fared; one that ended is opened anew."""
+    """Exchanges bytes over connections until the time is over, and reports how each fared; one that ended is opened again."""
     reports = [{} for _ in range(count)]
     end = time.monotonic() + seconds
     threads = [threading.Thread(target=hold_one, args=(host, port, end, mapped, report)) for report in reports]

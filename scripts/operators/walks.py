@@ -77,7 +77,7 @@ class Walk:
         return Row(self.title, site.name, what, expected, got, holds)
 
     def held_row(self, site, kind, reports):
-        """Connections from before: where they may move or are reset, all go on; elsewhere what became of them is told."""
+        """Connections from before: where they may move or are reset, all go on; elsewhere what became of them is reported."""
         gaps = sorted(report["gap"] for report in reports)
         alive = sum(gap < self.still for gap in gaps)
         anew = sum(report["opened"] > 1 for report in reports)
@@ -106,7 +106,7 @@ def routes_are_withdrawn(site):
 
 
 def connect_anew(site):
-    """Applications open connections: what nobody uses, a daemon knows nothing of."""
+    """Applications open connections: a daemon knows nothing of what is not used."""
     for _, family, mapped in site.kinds:
         site.stage.hold(site.client, family, 8, HELD, mapped)
     time.sleep(2)
@@ -121,13 +121,13 @@ def address_changes(site):
 
 
 def gateway_dies(site):
-    """The first provider's gateway is gone, and the link to it is up: nobody answers ARP or neighbour solicitations."""
+    """The first provider's gateway is gone, and the link to it is up: no host answers ARP or neighbour solicitations."""
     site.stage.ip("isp0", "link set site arp off address 02:00:00:00:00:98")
     site.own_moves(1)
 
 
 def gateway_is_replaced(site):
-    """The first provider's gateway becomes another machine with the same addresses, which says so; then the second provider dies."""
+    """The first provider's gateway becomes another machine, which announces the same addresses; then the second provider dies."""
     site.stage.run("isp0", "sysctl", "-qw", "net.ipv4.conf.site.arp_notify=1", "net.ipv6.conf.site.ndisc_notify=1")
     site.stage.ip("isp0", "link set site address 02:00:00:00:00:99")
     time.sleep(3)

@@ -196,7 +196,7 @@ impl Cache {
     }
 
     /// Takes the next packet that may leave: INRPP's and those of other protocols by turns, as long as both wait. The
-    /// paper's section V-A has them share the link equally.
+    /// paper's section V-A makes them share the link equally.
     pub(super) fn pop(&mut self) -> Option<Entry> {
         if self.others.is_empty() || self.ready.is_empty() {
             self.lead = 0;

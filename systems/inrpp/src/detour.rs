@@ -1,4 +1,4 @@
-//! Detours: how much a neighbour's link can take besides its own load, and what a router sends around by it.
+//! Detours: how much a neighbour's link can take in addition to its own load, and what a router sends around by it.
 //!
 //! The neighbour measures its link over intervals of T_p. What it has to share in an interval is
 //! SC = α·T_p·RB − β·Q bytes, where RB is the residual bandwidth in bytes a second, C − L, and Q the queue in bytes. Of N routers
@@ -20,7 +20,7 @@ use super::{Config, Grant, Port, RouterId};
 /// The weight of an interval in the average of the load: that of a mean over five intervals (the paper's section
 /// III-B), with the usual 2/(n + 1). A single interval would let a burst of packets pass for load.
 const WEIGHT: f64 = 2.0 / 6.0;
-/// After so many intervals without news the link counts as idle: our choice, as by then the average has forgotten all.
+/// After this number of intervals without news the link counts as idle: our choice, as by then the average has forgotten all.
 const MAX_IDLE_INTERVALS: u32 = 100;
 /// Routers that ask for the same link; others share what these leave. Our choice, which bounds memory: no router has so
 /// many neighbours.
@@ -188,7 +188,7 @@ impl Detour {
     }
 
     /// Decides whether it is used until the next decision: `own` is whether its first interface takes all that comes.
-    /// Section III-A: both links are to be in push, or detours would only move packets to another cache. T_d is at
+    /// Section III-A: both links must be in push, or detours would only move packets to another cache. T_d is at
     /// least 5·T_p there, so that a decision rests on more than one answer.
     pub(super) fn decide(&mut self, config: &Config, now: Time, own: bool) {
         self.fill(now);

@@ -32,7 +32,7 @@ pub struct Notification {
     pub notice: Notice,
     /// For packets that name this interface.
     pub nonce: Nonce,
-    /// The proof that a neighbour says it; see [`Notification::sign`].
+    /// The proof that a neighbour sends it; see [`Notification::sign`].
     pub mac: u32,
 }
 
@@ -87,7 +87,7 @@ impl Notification {
         Notification { notice, nonce, mac }
     }
 
-    /// Whether whoever knows the key has said it about this flow.
+    /// Whether a sender that knows the key has sent it about this flow.
     pub fn is_signed(&self, flow: u64, key: Key) -> bool {
         self.mac == mac(key, self.notice, self.nonce, flow)
     }

@@ -20,7 +20,7 @@ pub enum State {
     StoreAndDetour,
     /// It also asks those before it to slow down.
     Backpressure,
-    /// It tells them that they need not any more.
+    /// It notifies them that they need not any more.
     DisableBackpressure,
 }
 
@@ -76,7 +76,7 @@ impl Port {
     }
 
     /// Follows Fig. 3 to the state that the occupancy of the cache asks for. Section II-A: between S_low and S_high it
-    /// stays, so that those before are not told one thing and then the other with each packet.
+    /// stays, so that those before do not receive one notice and then the other with each packet.
     pub(super) fn update(&mut self, config: &Config, now: Time) {
         if config.ack_processing == AckProcessing::Printed && self.state >= State::Backpressure {
             return;
@@ -95,7 +95,7 @@ impl Port {
                 State::DisableBackpressure if now >= self.until => State::StoreAndDetour,
                 _ => break,
             };
-            // Algorithm 1, line 5: the paper gives no time. After a notification's own nobody waits for the *cancel*
+            // Algorithm 1, line 5: the paper gives no time. After a notification's own no router waits for the *cancel*
             // any more.
             self.until = if next == State::DisableBackpressure { now + config.expiry } else { Time::MAX };
             self.enter(config, now, next);

@@ -2,12 +2,12 @@
 //! back hop by hop.
 //!
 //! Each interface has a buffer, and before it a cache. What the buffer has no room for goes to the cache, and over
-//! detours with spare capacity. When the cache fills, the router says *slow down* on the ACKs that pass: the router
+//! detours with spare capacity. When the cache fills, the router writes *slow down* on the ACKs that pass: the router
 //! before it then lets one packet of these flows go for each ACK, and stores the others; so does the sender where there
 //! is no router left. [`Router`] is a router's half, [`Sender`] a sender's.
 //!
-//! The core holds handles and never bytes. Its driver says what arrives, carries out what it asks for through
-//! [`Egress`], and wakes it when [`Router::poll_timeout`] says.
+//! The core holds handles and never bytes. Its driver passes in what arrives, carries out what it asks for through
+//! [`Egress`], and wakes it at [`Router::poll_timeout`].
 
 mod cache;
 mod detour;
@@ -65,7 +65,7 @@ pub struct Config {
     pub alpha: f64,
     /// How long a notification holds that is not repeated.
     pub expiry: Span,
-    /// When the state of an interface changes, and what its ACKs say.
+    /// When the state of an interface changes, and what its ACKs carry.
     pub ack_processing: AckProcessing,
     /// Which packets an ACK releases.
     pub credit: Credit,
@@ -89,7 +89,7 @@ pub struct Interface {
     pub high: Bytes,
     /// Below this occupancy it stops to press back (S_low).
     pub low: Bytes,
-    /// What packets of other protocols may take besides.
+    /// What packets of other protocols may take in addition.
     pub others: Bytes,
     /// The key that it shares with the router at the other end; `None`: a host is there, and no notification is believed.
     pub key: Option<Key>,
@@ -153,9 +153,9 @@ impl Interface {
 ///
 /// `inputs` are the capacity of each link from which data may come, its one-way delay, and the longest time between two
 /// ACKs that go back over it; `drain` is the capacity of the link behind the cache. Each input sends on for the time that
-/// an ACK waits to be sent, travels, and what is on the way travels: C·(2·delay + time between ACKs). The wait is the longest, as
+/// an ACK waits to be sent, travels, and what is in flight travels: C·(2·delay + time between ACKs). The wait is the longest, as
 /// the first ACK may find its link free. The delay is that from the sender where routers between store nothing, since these gate
-/// only what names the interface; what routers further up have stored names nothing and comes besides: add it.
+/// only what names the interface; what routers further up have stored names nothing and comes in addition: add it.
 pub fn custody_margin(inputs: &[(Rate, Span, Span)], drain: Rate) -> Bytes {
     let longest = inputs.iter().map(|(_, delay, acks)| delay.as_nanos() * 2 + acks.as_nanos()).max().unwrap_or(0);
     let arrives = inputs.iter().fold(Bytes::default(), |sum, (rate, delay, acks)| {
@@ -165,7 +165,7 @@ pub fn custody_margin(inputs: &[(Rate, Span, Span)], drain: Rate) -> Bytes {
     arrives - leaves
 }
 
-/// What a data packet says of itself.
+/// What a data packet states of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// Its flow.
@@ -221,7 +221,7 @@ pub trait Egress {
     /// When the interface will have sent all that was handed to it.
     fn free_at(&self, port: Port) -> Time;
 
-    /// Sends a packet that was held, by its own next hop's interface, or around it; it carries what the router says on it.
+    /// Sends a packet that was held, by its own next hop's interface, or around it; it carries what the router writes on it.
     fn send(&mut self, packet: Handle, way: Way, said: Option<Notification>);
 
     /// Drops a packet that was held.

@@ -21,7 +21,7 @@ pub struct CacheMeasures {
     pub peak_bytes: u64,
     /// The most bytes that the books of one router's caches took in memory, packets not counted.
     pub memory_bytes: u64,
-    /// Whether the condition for no loss held; `None` where it says nothing.
+    /// Whether the condition for no loss held; `None` where it does not apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custody: Option<CustodyMeasures>,
 }

@@ -1,10 +1,10 @@
-//! The interfaces downstream that press back, as an interface before them has heard.
+//! The interfaces downstream that press back, as an interface before them has learnt.
 
 use sidestep_net::{Span, Time};
 
 use super::Nonce;
 
-/// A bounded set of nonces, each with when it was heard last.
+/// A bounded set of nonces, each with when it was received last.
 ///
 /// A nonce that still holds is never evicted by another: when all places are taken, a new one is refused.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,7 @@ pub(super) struct SeenNonces {
 const MAX: usize = 32;
 
 impl SeenNonces {
-    /// Notes that a nonce was heard. Returns whether there was a place for it.
+    /// Notes that a nonce was received. Returns whether there was a place for it.
     pub(super) fn insert(&mut self, now: Time, nonce: Nonce, expiry: Span) -> bool {
         if let Some((_, at)) = self.nonces.iter_mut().find(|(known, _)| *known == nonce) {
             *at = now;
@@ -46,7 +46,7 @@ impl SeenNonces {
         self.nonces.is_empty()
     }
 
-    /// Forgets those that were not heard for `expiry`, and calls `gone` with each.
+    /// Forgets those that were not received for `expiry`, and calls `gone` with each.
     pub(super) fn expire(&mut self, now: Time, expiry: Span, mut gone: impl FnMut(Nonce)) {
         self.nonces.retain(|(nonce, at)| {
             let holds = now.since(*at) < expiry;

@@ -37,9 +37,9 @@ pub struct Counters {
     pub dropped: u64,
     /// Packets of other protocols for which their part of it had none.
     pub dropped_others: u64,
-    /// Packets for which no route was left when they were to leave.
+    /// Packets for which no route was left when they were due to leave.
     pub unroutable: u64,
-    /// *Slow down*s and *cancel*s that were said.
+    /// *Slow down*s and *cancel*s that were sent.
     pub slow_downs: u64,
     /// See [`slow_downs`](Self::slow_downs).
     pub cancels: u64,
@@ -100,7 +100,7 @@ impl Router {
         if self.store(now, to, entry, None, out) { Fate::Hold } else { Fate::Drop }
     }
 
-    /// What the router says on a data packet of a flow that leaves by `port`, where notifications ride on data.
+    /// What the router writes on a data packet of a flow that leaves by `port`, where notifications ride on data.
     pub fn notify_on_data(&mut self, port: Port, flow: u64) -> Option<Notification> {
         if self.config.notifications != Notifications::Data {
             return None;
@@ -109,7 +109,7 @@ impl Router {
         self.notify(port, flow, key, &mut AckFields::default())
     }
 
-    /// A packet leaves that is not to be stored, such as an ACK. Detours have what it leaves.
+    /// A packet leaves that must not be stored, such as an ACK. Detours have what it leaves.
     pub fn handle_other(&mut self, to: Port, len: u32) {
         if let Some(port) = self.ports.get_mut(usize::from(to.0)) {
             port.meter.sent(len);
@@ -255,7 +255,7 @@ impl Router {
         self.ports.get(usize::from(port.0)).map_or(Counters::default(), |of| of.counters)
     }
 
-    /// Takes note of what the next router downstream has said on an ACK (Algorithm 1, lines 14 to 26): its flows wait
+    /// Takes note of what the next router downstream has sent on an ACK (Algorithm 1, lines 14 to 26): its flows wait
     /// here, and one packet goes for each ACK, so that no more arrives there than leaves.
     fn handle_notification(
         &mut self,
@@ -288,7 +288,7 @@ impl Router {
         }
     }
 
-    /// What an interface says on an ACK that passes, for the router or the sender before this one (Algorithm 1, lines
+    /// What an interface writes on an ACK that passes, for the router or the sender before this one (Algorithm 1, lines
     /// 4, 8 and 21): nothing but its own state, so that only as many routers wait as have full caches.
     fn notify(&mut self, from: Port, flow: u64, key: Option<super::Key>, ack: &mut AckFields) -> Option<Notification> {
         let port = &mut self.ports[usize::from(from.0)];

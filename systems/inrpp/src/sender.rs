@@ -1,4 +1,4 @@
-//! The sender's half: full speed until a router says *slow down*, then one segment for each ACK (the paper's section
+//! The sender's half: full speed until a router sends *slow down*, then one segment for each ACK (the paper's section
 //! III-C).
 
 use crate::AfterTimeout;
@@ -32,9 +32,9 @@ pub struct Sender {
     backoff: u8,
     resend: bool,
     retransmits: u32,
-    /// After a timeout: when the first segment was sent again, and the segment that was to be sent next.
+    /// After a timeout: when the first segment was sent again, and the segment that was due next.
     recovery: Option<(Time, u32)>,
-    /// When a router said *slow down* last; `None`: the loop is open.
+    /// When a router sent *slow down* last; `None`: the loop is open.
     slowed: Option<Time>,
     /// Segments that ACKs have let go.
     permits: u32,
@@ -67,7 +67,7 @@ pub enum SenderTimeout {
     Retransmission,
     /// The next segment may leave at the rate of open loop.
     Pacing,
-    /// No router has said *slow down* for so long that the loop opens.
+    /// No router has sent *slow down* for so long that the loop opens.
     Opening,
 }
 
@@ -149,7 +149,7 @@ impl Sender {
         self.rate = rate.bits_per_sec();
     }
 
-    /// Has open loop wait until then, as the host's link is busy.
+    /// Makes open loop wait until then, as the host's link is busy.
     pub fn pause_until(&mut self, at: Time) {
         self.paced = self.paced.max(at);
     }
@@ -159,12 +159,12 @@ impl Sender {
         self.phase == Phase::Connected && self.slowed.is_none() && self.next < self.total
     }
 
-    /// Whether routers have it send a segment for each ACK.
+    /// Whether routers make it send a segment for each ACK.
     pub fn is_closed_loop(&self) -> bool {
         self.slowed.is_some()
     }
 
-    /// Handles an ACK or a SYN-ACK, and what routers have said on it.
+    /// Handles an ACK or a SYN-ACK, and what routers have written on it.
     pub fn handle_ack(&mut self, config: &tcp::Config, now: Time, packet: &Packet, said: &AckFields) -> tcp::Acked {
         let mut acked = tcp::Acked::default();
         if packet.kind == Kind::SynAck {
@@ -230,7 +230,7 @@ impl Sender {
             signals.bits |= Signals::SYN_TIMEOUT;
         } else {
             signals.bits |= Signals::TIMEOUT;
-            // Section III-C has all go at full rate again; but a full cache on the way is the likely cause.
+            // Section III-C lets all go at full rate again; but a full cache on the path is the likely cause.
             if self.after_timeout == AfterTimeout::Text {
                 (self.slowed, self.permits, self.nonces) = (None, 0, Nonces::default());
             }

@@ -53,7 +53,7 @@ pub struct InrppSettings {
 pub enum Threshold {
     /// It follows from other settings.
     Derived,
-    /// So many bytes.
+    /// This number of bytes.
     At(Bytes),
 }
 
@@ -83,7 +83,7 @@ impl From<Threshold> for String {
     }
 }
 
-/// When the state of an interface changes, and what its ACKs say.
+/// When the state of an interface changes, and what its ACKs carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AckProcessing {

@@ -1,4 +1,4 @@
-//! In-Network Resource Pooling: routers cache, send around links and press back; hosts send at full speed until they are told
+//! In-Network Resource Pooling: routers cache, send around links and press back; hosts send at full speed until signalled
 //! to slow down.
 
 mod custody;
@@ -149,7 +149,7 @@ fn with_nonces(packet: Packet, nonces: Nonces) -> Packet {
     Packet { rate: all.next().unwrap_or(0), rtt: all.next().unwrap_or(0), ..packet }
 }
 
-/// What an ACK carries besides: the notification lies where SACK blocks would be, which INRPP does not use.
+/// What an ACK carries in addition: the notification lies where SACK blocks would be, which INRPP does not use.
 fn read_fields(packet: &Packet) -> AckFields {
     let [(notice, _), (high, low), _] = packet.sack;
     let nonce = Nonce(u32::from(high) << 16 | u32::from(low));

@@ -146,7 +146,7 @@ impl Bench {
         }
     }
 
-    /// An ACK of a flow comes back; returns what it says when it goes on.
+    /// An ACK of a flow comes back; returns what it carries when it goes on.
     fn ack(&mut self, flow: u64, notification: Option<Notification>) -> AckFields {
         let mut ack = AckFields { notification, nonces: Nonces::default() };
         self.router.handle_ack(self.node.now, OUT, BACK, flow, &mut ack, &mut self.node);
@@ -304,7 +304,7 @@ fn only_the_neighbour_that_holds_the_key_is_believed() {
     }
     assert_eq!(bench.router.counters(OUT).forged, 3);
     assert!((0..4).all(|_| bench.data(1, Nonces::one(Nonce(99))) == Fate::Forward));
-    // At the border nobody holds a key.
+    // At the border no host holds a key.
     let mut border = Bench::of(config(), Interface { key: None, ..interface(10) });
     border.handle_notice(1, Notice::SlowDown, 99);
     assert_eq!(border.router.counters(OUT).forged, 1);
@@ -434,8 +434,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever is said to it, or lost on the way, a router keeps each packet exactly as long as it says, keeps to the size
-    /// of its cache and to the order of what it sends the same way, and lets everything go in the end.
+    /// Whatever it receives, or is lost on the path, a router keeps each packet exactly as long as it reports, keeps to the size
+    /// of its cache and to the order of what it sends on the same path, and lets everything go in the end.
     #[test]
     fn a_router_loses_no_packet_and_keeps_none(
         events in proptest::collection::vec(event(), 1..600),

@@ -60,7 +60,7 @@ pub struct MptcpPmOptions {
     pub set_sysctl: bool,
     /// Whether everything stays in place on a shutdown, for the next path manager to take over.
     pub keep: bool,
-    /// Whether to decide only, and to have the kernel do nothing.
+    /// Whether to decide only, and to make the kernel do nothing.
     pub dry_run: bool,
 }
 
@@ -131,7 +131,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 const NAME: &str = "sidestep-mptcp-pm";
 /// Events that are read, and commands that are given, before others have their turn.
 const BATCH: usize = 128;
-/// Lists take at most one part in so many of the time, however many connections there are.
+/// Lists take at most one part in this number of the time, however many connections there are.
 const SHARE: u32 = 20;
 /// How often limits that are reached are logged.
 const LOG: Duration = Duration::from_secs(60);
@@ -213,7 +213,7 @@ impl PathManager {
         Ok(())
     }
 
-    /// Reads events, and has the kernel do what follows from them; both only for a while.
+    /// Reads events, and makes the kernel do what follows from them; both only for a while.
     fn turn(&mut self) -> Result<(), AgentError> {
         match self.events.read(BATCH)? {
             Received::Nothing => {}
@@ -273,14 +273,14 @@ impl PathManager {
         Ok(())
     }
 
-    /// When the list is to be read again, or the manager wants to be woken.
+    /// When the list must be read again, or the manager wants to be woken.
     fn due(&self) -> Instant {
         let now = sidestep_linux::monotonic_now();
         let due = self.manager.poll_timeout().map(|at| Instant::now() + at.since(now).to_std());
         due.map_or(self.next_list, |due| due.min(self.next_list))
     }
 
-    /// Says which limits were reached since that was last said.
+    /// Reports which limits were reached since the last report.
     fn log_limits(&mut self) {
         if self.log_after > Instant::now() {
             return;
@@ -361,7 +361,7 @@ impl Daemon for PathManager {
                 Handled { result: self.read_addresses().await, reconciles: true }
             }
             Event::Input(Input::Links) => {
-                // What has come with it, such as a default route, is not compared besides.
+                // What has come with it, such as a default route, is not compared in addition.
                 let result = self.handle_routes().await;
                 self.inputs.links_handled(result)
             }
@@ -434,7 +434,7 @@ fn unkept(directory: &std::path::Path, source: std::io::Error) -> AgentError {
     LinuxError::io(format!("keeping the state in {}", directory.display()), source).into()
 }
 
-/// Puts a setting back, unless somebody has changed it meanwhile.
+/// Puts a setting back, unless another program has changed it meanwhile.
 fn put_back_setting(before: &ManagerSetting) -> Result<(), AgentError> {
     if ManagerSetting::current()?.is_for_programs() {
         before.set()?;

@@ -35,7 +35,7 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
     Ok(Setup { ecmp: true, ..hosts(context, settings) })
 }
 
-/// Hosts that speak MPTCP, on one of the shortest paths.
+/// Hosts that use MPTCP, on one of the shortest paths.
 pub fn hosts(context: &Context<'_>, settings: MptcpSettings) -> Setup {
     let segments = |bytes: Bytes| u32::try_from(bytes.get() / SEGMENT).unwrap_or(u32::MAX).max(2);
     let buffer = segments(settings.receive_buffer);

@@ -46,7 +46,7 @@ int sidestep_ecn(struct __sk_buff *skb)
 	}
 	if (next != NEXTHDR_IPV6 || bpf_skb_load_bytes_relative(skb, inner + 1, &ecn, 1, BPF_HDR_START_NET))
 		return TC_ACT_UNSPEC;
-	/* Not-ECT must stay so: its sender would not understand the mark. CE already says it. */
+	/* Not-ECT must stay so: its sender would not understand the mark. CE already means it. */
 	if ((ecn & ECN_MASK) == 0 || (ecn & ECN_MASK) == ECN_MASK)
 		return TC_ACT_UNSPEC;
 	ecn |= ECN_MASK;

@@ -4,7 +4,7 @@
  * retransmits and timeouts, asks the policy, and moves a connection by changing its mark: the agent's rules and
  * tables make a route of each mark. Connections to destinations without paths cost one lookup.
  *
- * The mark says which path a connection is on. Until something happens to a connection, most policies need to
+ * The mark shows which path a connection is on. Until something happens to a connection, most policies need to
  * know no more of it, so it has no storage (`pc_stateless`). It gets that with its first signal.
  */
 #include "vmlinux.h"

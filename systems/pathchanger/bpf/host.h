@@ -5,7 +5,7 @@
 
 #include "policy/pathchanger.h"
 
-/* The most slots that a host uses, whatever room the mark has: so many tables are its own. */
+/* The most slots that a host uses, whatever room the mark has: this number of tables is its own. */
 #define HOST_SLOTS 63
 
 /* Map `sidestep_config`, one entry. */
@@ -13,10 +13,10 @@ struct host_config {
 	struct pc_config policy;
 	__u32 mark_mask;	/* contiguous bits of SO_MARK that are ours */
 	__u32 mark_shift;	/* position of the mask's lowest bit */
-	__u32 table_base;	/* not for the program: where the agent's routes are, for whoever finds the map */
+	__u32 table_base;	/* not for the program: where the agent's routes are, for readers of the map */
 	__u32 priority;		/* not for the program: priority of the agent's rules */
 	__u32 dry_run;		/* decide, count and report, but leave marks alone */
-	__u32 events;		/* 1: write events, as somebody records them */
+	__u32 events;		/* 1: write events, as a process records them */
 	__u32 netns_inode;	/* not for the program: of the agent's network namespace, by which its processes are found */
 	__u32 controller;	/* not for the program: enum host_controller */
 	__u64 paths_ns;		/* not for the program: when the paths came, CLOCK_MONOTONIC */
@@ -27,7 +27,7 @@ struct host_config {
 
 /*
  * Map `sidestep_layout`, one entry. Not for the program: agents of other versions read it, older and newer ones, so its
- * shape never changes. It says whether the other maps are what the reader expects, and what to clear away if they are not.
+ * shape never changes. It shows whether the other maps are what the reader expects, and what to clear away if they are not.
  */
 struct host_layout {
 	__u32 number;		/* of the layout of all maps; 0: not known */
@@ -167,7 +167,7 @@ enum host_counter {
 	HOST_RECORDS_LOST = HOST_MOVED + PC_REASONS, /* not for the program: events that the agent could not write */
 	HOST_OTHER_NETNS,	/* sockets of other network namespaces, left alone */
 	HOST_TO_DEVICE,		/* connections bound to a device or in a VRF, left alone */
-	HOST_OWN_MARK,		/* connections left alone because somebody else set their mark */
+	HOST_OWN_MARK,		/* connections left alone because another program set their mark */
 	HOST_NO_SOURCE,		/* connections left alone because no path takes their source address */
 	HOST_COUNTERS,
 };

@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Rounds of ten segments each, of which so many are marked; returns after which of them there was a new label.
+    /// Rounds of ten segments each, of which `marks` are marked; returns after which of them there was a new label.
     fn labels(plb: &mut Rounds, marks: &[u32], idle: bool) -> Vec<usize> {
         let (mut delivered, mut delivered_ce) = (plb.delivered, plb.delivered_ce);
         let mut found = Vec::new();

@@ -29,7 +29,7 @@ const INITIAL_RTT: f64 = 0.1;
 /// bytes.
 const MIN_PACKETS: f64 = 0.01;
 const PACKET_BITS: f64 = 12_000.0;
-/// So many control intervals without a packet bring every rate back to the capacity: our choice, so that an hour of
+/// This number of control intervals without a packet brings every rate back to the capacity: our choice, so that an hour of
 /// silence costs no more work than a second.
 const MAX_IDLE_INTERVALS: u32 = 1_000;
 
@@ -90,7 +90,7 @@ impl Router {
     }
 
     /// Updates the rate: R ← R·[1 + (T/d)·(α(γC − y) − βQ/d)/(γC)] (equation 3.2). What is spare is handed out, and the
-    /// queue is to drain within a round trip; C/R stands for the flows, which no router counts. T/d makes the change
+    /// queue should drain within a round trip; C/R stands for the flows, which no router counts. T/d makes the change
     /// over a round trip the same however long an interval is, as senders answer no sooner.
     fn end_interval(&mut self, config: &Config, queue: Bytes) {
         let lasted = self.ends.since(self.began).as_secs_f64().max(1e-9);
@@ -110,7 +110,7 @@ impl Router {
         self.ends = self.began + self.interval(config);
     }
 
-    /// The control interval: T = min(d, slot), as in `rcp.cc` (`upd_timeslot_`): a new flow is to meet a rate that is
+    /// The control interval: T = min(d, slot), as in `rcp.cc` (`upd_timeslot_`): a new flow should meet a rate that is
     /// younger than a round trip. A microsecond at least, our choice, so that each packet ends few.
     fn interval(&self, config: &Config) -> Span {
         config.slot.min(Span::from_nanos((self.rtt * 1e9) as u64)).max(Span::from_nanos(1_000))

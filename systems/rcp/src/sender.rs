@@ -114,7 +114,7 @@ impl Sender {
             return None;
         }
         self.wakes = None;
-        // Bits divided by kbit/s are milliseconds. Paced, as a rate in bursts would be the queue that RCP is to do
+        // Bits divided by kbit/s are milliseconds. Paced, as a rate in bursts would be the queue that RCP must do
         // without.
         let gap = u64::from(self.bits) * 1_000_000 / u64::from(self.rate.max(1));
         self.next = now + Span::from_nanos(gap);

@@ -33,7 +33,7 @@
 #define OPTION_TIMESTAMP 8
 /* Most options that are looked through for a timestamp. */
 #define MAX_OPTIONS 10
-/* A timestamp that has not come back after so many ns is given up: its segment or the answer was lost. */
+/* A timestamp that has not come back after this number of ns is given up: its segment or the answer was lost. */
 #define GIVE_UP 10000000000ULL
 /* What a window can span at most (RFC 7323, section 2.3). */
 #define MAX_WINDOW (1U << 30)
@@ -77,7 +77,7 @@ struct {
 	__type(value, __u32);
 } sidestep_epoch SEC(".maps");
 
-/* A segment as its headers say. */
+/* A segment as its headers describe it. */
 struct segment {
 	__u32 seq;
 	__u32 ack;
@@ -107,7 +107,7 @@ static __always_inline __u32 epoch(__u32 place)
 	return now ? *now : 0;
 }
 
-/* The bytes of the IP packet. Ethernet pads short frames; a packet of more than 65,535 bytes does not say its length. */
+/* The bytes of the IP packet. Ethernet pads short frames; a packet of more than 65,535 bytes does not give its length. */
 static __always_inline __u32 length_of(struct __sk_buff *skb, __u32 v6, __u32 l2)
 {
 	__u8 bytes[2];
@@ -188,7 +188,7 @@ static __always_inline void count_connection(struct passive_flow *flow, struct p
 	use->connections += 1;
 }
 
-/* A connection that is new, or begins anew, or of which nothing was seen until now. */
+/* A connection that is new, or begins again, or of which nothing was seen until now. */
 static __always_inline void open(struct passive_flow *flow, const struct segment *segment, __u32 egress)
 {
 	__u32 begin = segment->seq + !!(segment->flags & TCP_SYN);
@@ -224,7 +224,7 @@ static __always_inline void repeats(const struct flow_hash_key *key, __u32 egres
 	bpf_map_update_elem(&sidestep_silent, &silent, &now, BPF_ANY);
 }
 
-/* Takes a segment that leaves, of which the wire carries so many parts. */
+/* Takes a segment that leaves, of which the wire carries `parts` parts. */
 static __always_inline void leaves(struct passive_flow *flow, const struct flow_hash_key *key,
 				   const struct segment *segment, __u32 egress, __u32 parts)
 {
@@ -267,7 +267,7 @@ static __always_inline void leaves(struct passive_flow *flow, const struct flow_
 	}
 	if (after(end, flow->sent))
 		flow->sent = end;
-	/* An answer to a segment that was sent twice would tell nothing. */
+	/* An answer to a segment that was sent twice would show nothing. */
 	if (retransmitted) {
 		flow->timing = 0;
 	} else if (fresh) {

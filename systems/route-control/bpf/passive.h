@@ -7,7 +7,7 @@
 
 /* Most egresses; a power of two. */
 #define PASSIVE_EGRESSES 16
-/* Each egress has a place for IPv4, its number, and one for IPv6, so many places later. */
+/* Each egress has a place for IPv4, its number, and one for IPv6, this number of places later. */
 #define PASSIVE_PLACES (2 * PASSIVE_EGRESSES)
 
 /* An interface that is measured. */

@@ -72,7 +72,7 @@ pub fn static_wins(rates: &Rates, times: &Times) -> bool {
 
 /// Equation (6): the time that TCP takes to fill a path after a move to more capacity, `RTT²·(C − R)/(L·N)`: each of `N`
 /// connections grows by one packet of `L` bits in a round trip (section 4). The paper prints it with one `RTT`, which
-/// counts round trips. Before that a throughput says what TCP has not reached yet, and not what the path gives.
+/// counts round trips. Before that a throughput shows what TCP has not reached yet, and not what the path gives.
 pub fn fill_time(rtt: Span, capacity: Rate, rate: Rate, packet_bits: f64, connections: f64) -> Span {
     let spare = capacity.bits_per_sec().saturating_sub(rate.bits_per_sec()) as f64;
     let round_trips = rtt.as_secs_f64() * spare / (packet_bits * connections.max(1.0));

@@ -33,7 +33,7 @@ pub struct Controller {
     next_probe: Time,
     /// Probes of each egress that this period still gets.
     probes_left: u32,
-    /// The next egress to send a probe by; beyond the last one nothing is to be sent.
+    /// The next egress to send a probe by; beyond the last one nothing must be sent.
     sending: usize,
     /// Periods that wait for answers.
     pending: VecDeque<Pending>,
@@ -66,10 +66,10 @@ struct Pending {
     due: Time,
 }
 
-/// So many routing periods at most is throughput not judged after a move, and a move put off that lets packets overtake.
+/// For at most this number of routing periods after a move throughput is not judged, and a move that lets packets overtake waits.
 /// Our choice: without a bound a queue that stands on a backup would hold the aggregate there for good.
 const LONGEST_WAIT: u64 = 10;
-/// From so many impairments on their mean length counts as known. Our choice: one or two may be odd ones.
+/// From this number of impairments on, their mean length counts as known. Our choice: one or two may be odd ones.
 const KNOWN_IMPAIRMENTS: u32 = 3;
 
 impl Controller {
@@ -202,7 +202,7 @@ impl Controller {
         self.rate = Some(rate);
         self.connections = f64::from(sample.connections).max(1.0);
         self.last_advance = self.last_advance.max(sample.last_advance);
-        // A sample that a move or its transient fell into says nothing about the egress.
+        // A sample that a move or its transient fell into shows nothing about the egress.
         self.fresh = self.settled <= begin && self.last_move.is_none_or(|moved| moved <= begin);
         if self.fresh
             && let Some((formula, history)) = self.expected.take()
@@ -211,7 +211,7 @@ impl Controller {
         }
     }
 
-    /// What has passed each egress until now, since the last time. Whoever can tell egresses apart calls this in the place of
+    /// What has passed each egress until now, since the last time. Callers that can distinguish egresses call this instead of
     /// [`handle_sample`](Self::handle_sample).
     pub fn handle_passages(&mut self, now: Time, passages: &[Passage]) {
         let seconds = now.since(self.last_sample).as_secs_f64();
@@ -296,7 +296,7 @@ impl Controller {
         self.probes_left = probes(&self.settings);
     }
 
-    /// So many round trips of the slowest egress as TCP takes to adapt. The paper's section 2: a controller that is as
+    /// The round trips of the slowest egress that TCP takes to adapt. The paper's section 2: a controller that is as
     /// fast as TCP moves for losses that TCP would have ended.
     fn rounds(&self) -> Span {
         let slowest = self.egresses.iter().filter_map(|egress| egress.rtt).max().unwrap_or(Span::ZERO);
@@ -408,7 +408,7 @@ impl Controller {
         damping.is_some_and(|damping| egress.penalty.is_suppressed(now, damping))
     }
 
-    /// What speaks against a return to a primary that is fine.
+    /// What prevents a return to a primary that is fine.
     fn against_return(&self, now: Time, primary: &Egress) -> Option<Reason> {
         let Stability { fail_back, fail_back_after, .. } = self.stability.as_ref()?;
         if self.is_suppressed(now, primary) {
@@ -474,7 +474,7 @@ impl Controller {
         other.losses.share() < of.losses.share() && of.losses.differs(&other.losses) >= self.settings.confidence
     }
 
-    /// What speaks against a move that is not an escape from a dead egress.
+    /// What prevents a move that is not an escape from a dead egress.
     fn objection(&self, now: Time, of: &Egress, to: usize, reason: Reason) -> Option<Reason> {
         let settings = &self.settings;
         let other = self.egresses.get(to)?;
@@ -541,7 +541,7 @@ impl Controller {
     /// Moves the aggregate, or notes why it stays.
     fn go(&mut self, now: Time, to: usize, reason: Reason) {
         let from = std::mem::replace(&mut self.active, to);
-        // A move that nobody has looked at yet is worth more than a later reason to stay.
+        // A move that has not been read yet is worth more than a later reason to stay.
         if from != to || self.decision.is_none_or(|last| last.from == last.to) {
             self.decision = Some(Decision { at: now, from, to, reason });
         }
@@ -552,8 +552,8 @@ impl Controller {
     }
 }
 
-/// What the measurements of a period say of each egress, by the targets that count. One of which most probes could not be sent, or were
-/// missed, says nothing.
+/// What the measurements of a period show of each egress, by the targets that count. One of which most probes could not be
+/// sent, or were missed, shows nothing.
 fn summaries(egresses: &mut [Egress], targets: Option<&Targets>, period: u32) -> Vec<Summary> {
     let measurements: Vec<&Measurement> = egresses.iter_mut().map(|egress| &*egress.measurement(period)).collect();
     let Some(targets) = targets else {

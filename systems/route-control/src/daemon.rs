@@ -1,4 +1,4 @@
-//! The route controller: probes the egresses of a multihomed site, and has packets to some destinations take the one that
+//! The route controller: probes the egresses of a multihomed site, and makes packets to some destinations take the one that
 //! `proto::irc` chooses.
 //!
 //! A packet never waits for the daemon. If it dies, rules and routes stay, and packets go on by the egress in use.
@@ -93,7 +93,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs the route controller until `shutdown` completes; calls `ready` when packets take the egress in use.
 ///
-/// On return nothing of it is left in the kernel, unless `shutdown` or `options` say that it is kept, or the daemon failed
+/// On return nothing of it is left in the kernel, unless `shutdown` or `options` keep it, or the daemon failed
 /// while at work. What an earlier daemon left is taken over in place, with the egress that was in use. A configuration that comes
 /// through `configs` takes the place of the one in `options`.
 pub async fn run_route_control(
@@ -131,7 +131,7 @@ struct RouteControl {
     probers: Probers,
     /// What passes them.
     passing: Passing,
-    /// What was said once.
+    /// What was logged once.
     said: BTreeSet<String>,
     /// The rules and routes by which packets take the egress in use.
     tables: Tables,
@@ -149,7 +149,7 @@ enum Event {
     /// A socket may have answers.
     Answer(usize),
     Input(Input<(), RouteControlConfig>),
-    /// Ways that were missing a moment ago are looked at again.
+    /// Paths that were missing a moment ago are looked at again.
     Recheck,
     /// A trial of an egress is over.
     Trial(Result<trial::Outcome, JoinError>),
@@ -338,10 +338,12 @@ impl sidestep_hostd::Daemon for RouteControl {
         self.look_for_pause()?;
         self.note_dead();
         self.forget_flows()?;
-        // Nobody reports changes of tables of nf_tables.
+        // No event reports changes of tables of nf_tables.
         if self.forget_lost_flows()? {
             self.others.count(1);
-            tracing::warn!("somebody changed the table that keeps flows on their egress, which is written again");
+            tracing::warn!(
+                "another program changed the table that keeps flows on their egress, which is written again"
+            );
             self.apply_flows()?;
         }
         if self.others.firewall.is_due() {

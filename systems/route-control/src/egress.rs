@@ -57,16 +57,16 @@ pub(super) struct Egress {
     silent_at: Option<Time>,
     /// What its flaps have earned it.
     pub(super) penalty: Penalty,
-    /// What its last measurement says of each target, where there are several.
+    /// What its last measurement shows of each target, where there are several.
     pub(super) targets: Vec<TargetReport>,
     /// What passed it last, and how fast, where that is measured.
     pub(super) passage: Option<(Passage, f64)>,
 }
 
-/// From so many segments on, data that passed can contradict probes. Our choice: fewer show no loss of a few in a
+/// From this number of segments on, data that passed can contradict probes. Our choice: fewer show no loss of a few in a
 /// hundred.
 const ENOUGH: u32 = 100;
-/// By so many standard errors at least: our choice, as `confidence` is, but it holds where that is switched off.
+/// By this number of standard errors at least: our choice, as `confidence` is, but it holds where that is switched off.
 const SURE: f64 = 4.0;
 /// The weight of an impairment in their mean length. Our choice: the last four or so count, as paths change.
 const GAIN: f64 = 0.25;
@@ -103,7 +103,7 @@ impl Egress {
         }
     }
 
-    /// Its carrier is lost: it has to prove anew that it works, and one good measurement does.
+    /// Its carrier is lost: it has to prove again that it works, and one good measurement does.
     pub(super) fn lose_carrier(&mut self, now: Time) {
         self.health = Health::Dead;
         self.unmeasured = true;
@@ -145,7 +145,7 @@ impl Egress {
         self.history(self.health == Health::Impaired)
     }
 
-    /// The aggregate got so many bits per second in the present condition.
+    /// The aggregate got `bits_per_second` in the present condition.
     pub(super) fn got(&mut self, bits_per_second: f64) {
         self.history[usize::from(self.health == Health::Impaired)].add(bits_per_second);
     }
@@ -226,7 +226,7 @@ impl Egress {
         self.trailing = self.trailing.saturating_sub(1);
     }
 
-    /// So many probes at the start of a measurement were swallowed by an outage that is over: they say nothing of how the egress is now.
+    /// How many probes at the start of a measurement were lost in an outage that is over: they do not show how the egress is now.
     fn swallowed(&mut self, summary: &Summary, settings: &RouteControlSettings) -> u32 {
         if !is_guarded(settings) {
             return 0;
@@ -240,7 +240,7 @@ impl Egress {
         if self.health != Health::Dead {
             self.impairment.take_back(self.trailing);
         }
-        // How much it loses is not told by an outage: else a single lost probe after it would be taken for certain loss.
+        // An outage does not show how much it loses: else a single lost probe after it would be taken for certain loss.
         self.losses = Losses::default();
         summary.lost_at_start
     }
@@ -288,7 +288,7 @@ impl Egress {
         }
     }
 
-    /// It loses everything. How much it loses otherwise is not told by that, nor by the first probes that the outage swallowed.
+    /// It loses everything. Neither that nor the first probes that the outage swallowed show how much it loses otherwise.
     fn note_outage(&mut self, now: Time, summary: &Summary) {
         self.begin_impairment(now);
         self.good_run = 0.0;

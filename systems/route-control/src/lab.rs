@@ -35,7 +35,7 @@ impl System for RouteControl {
         match settings.mode {
             RouteControlMode::None => return Ok(setup),
             RouteControlMode::Ideal => {
-                return Err(run.refuse("nobody tells a real edge of impairments: `mode=ideal` is for the simulator"));
+                return Err(run.refuse("a real edge gets no notice of impairments: `mode=ideal` is for the simulator"));
             }
             RouteControlMode::Practical | RouteControlMode::Predictive => {}
         }

@@ -8,8 +8,8 @@
 //! - `handle_…` takes an input: an answered probe, what the aggregate did, carrier, an impairment, or a timeout that is due.
 //! - `poll_transmit` returns the next probe to send, `poll_timeout` when to call `handle_timeout`, and `poll_decision` what
 //!   was decided, with the reason.
-//! - Before each decision, that is when [`Controller::next_timeout`] is for [`Timeout::Decision`], the driver passes in a [`Sample`] of the
-//!   aggregate, or the [`Passage`] of each egress where these can be told apart. Without that the controller goes by probes
+//! - Before each decision, that is when `poll_timeout` returns [`Timeout::Decision`], the driver passes in a [`Sample`] of the
+//!   aggregate, or the [`Passage`] of each egress where these can be distinguished. Without that the controller goes by probes
 //!   alone.
 //!
 //! A live edge adds several [`Targets`], of which a quorum counts, and [`Stability`]: when the aggregate returns, and to which
@@ -22,10 +22,10 @@
 //! use sidestep_net::{Rate, Time};
 //! use sidestep_route_control::{Controller, Reason};
 //!
-//! let settings = RouteControlSettings { guards: false, ..RouteControlSettings::default() };
-//! let mut controller = Controller::new(&settings, &[Rate::ZERO, Rate::ZERO], Time::ZERO)?;
-//! // Nobody answers the probes of the primary; the backup's are answered at once.
-//! while let Some(now) = controller.poll_timeout().filter(|due| due.as_secs_f64() < 2.0) {
+//! let knobs = RouteControlSettings { guards: false, ..RouteControlSettings::default() };
+//! let mut controller = Controller::new(&knobs, &[Rate::ZERO, Rate::ZERO], Time::ZERO)?;
+//! // No host answers the probes of the primary; the backup's are answered at once.
+//! while let Some((now, _)) = controller.poll_timeout().filter(|(due, _)| due.as_secs_f64() < 2.0) {
 //!     controller.handle_timeout(now, 0);
 //!     while let Some(probe) = controller.poll_transmit(now) {
 //!         if probe.egress == 1 {
@@ -99,7 +99,7 @@ pub struct Sample {
     pub last_advance: Time,
 }
 
-/// What has passed an egress since it was told last.
+/// What has passed an egress since the last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passage {
     /// Bytes of connections that left by it and were acknowledged, or came in by it.
@@ -208,7 +208,7 @@ pub struct Report {
     pub late: u32,
     /// Mean round trip of the probes that were answered last.
     pub rtt: Option<Span>,
-    /// The throughput that the aggregate is predicted to get there; `None` if it cannot be told.
+    /// The throughput that the aggregate is predicted to get there; `None` if it is not known.
     pub predicted: Option<Rate>,
     /// What passed it, and how fast, where that is measured.
     pub passage: Option<(Passage, Rate)>,

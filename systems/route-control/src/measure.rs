@@ -13,7 +13,7 @@ pub(super) struct Measurement {
     /// By number: whether it was answered in time.
     answered: Vec<bool>,
     answers: u32,
-    /// By number: whether it says nothing, as the host could not send it or did not wait for its answer.
+    /// By number: whether it shows nothing, as the host could not send it or did not wait for its answer.
     void: Vec<bool>,
     voids: u32,
     /// Probes that were due and not sent, as the host came too late.
@@ -47,7 +47,7 @@ pub(super) struct Summary {
 }
 
 impl Measurement {
-    /// A place for so many probes.
+    /// A place for `probes` probes.
     pub(super) fn with_room(probes: usize) -> Self {
         Measurement {
             sent: Vec::with_capacity(probes),
@@ -58,7 +58,7 @@ impl Measurement {
         }
     }
 
-    /// Begins anew.
+    /// Begins again.
     pub(super) fn begin(&mut self, period: u32) {
         self.period = period;
         self.sent.clear();
@@ -96,7 +96,7 @@ impl Measurement {
         }
     }
 
-    /// A probe without an answer says nothing.
+    /// A probe without an answer shows nothing.
     pub(super) fn void(&mut self, period: u32, number: u32) {
         let place = number as usize;
         let waits = period == self.period && self.answered.get(place) == Some(&false);
@@ -106,12 +106,12 @@ impl Measurement {
         }
     }
 
-    /// So many probes were due and are not sent.
+    /// `probes` probes were due and are not sent.
     pub(super) fn miss(&mut self, probes: u32) {
         self.missed = self.missed.saturating_add(probes);
     }
 
-    /// Whether most of its probes say nothing, so that the others are too few to judge by.
+    /// Whether most of its probes show nothing, so that the others are too few to judge by.
     pub(super) fn is_thin(&self) -> bool {
         self.voids + self.missed > self.sent.len() as u32 - self.voids
     }
@@ -181,14 +181,14 @@ impl Measurement {
     }
 }
 
-/// Losses averaged over measurements, with old ones weighing less, begun anew after a jump.
+/// Losses averaged over measurements, with old ones weighing less, begun again after a jump.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Losses {
     sent: f64,
     lost: f64,
 }
 
-/// A measurement differs from the average for certain beyond so many standard errors. Our choice, more than
+/// A measurement differs from the average for certain beyond this number of standard errors. Our choice, more than
 /// `confidence`: to forget what was known costs more than to be slow.
 const JUMP: f64 = 6.0;
 

@@ -1,7 +1,7 @@
 //! Timeouts that follow the round trips of each egress, and answers that come after them.
 //!
 //! A probe is lost when its egress's timeout has passed without an answer. The timeout is that of RFC 6298 (the smoothed round trip and
-//! four times its variation), at least twice the longest round trip seen lately, so that a queue may double between two answers, and
+//! four times its variation), at least twice the longest recent round trip, so that a queue may double between two answers, and
 //! within the bounds of [`Patience`]. An answer that comes later shows that the egress is alive, takes back the loss that was counted,
 //! and makes the timeout longer.
 //!
@@ -25,9 +25,9 @@ pub struct Patience {
     pub most: Span,
 }
 
-/// The first timeout, in shortest ones: with 500 ms it is 4 s, beyond a satellite and a queue on its way. Our choice.
+/// The first timeout, in shortest ones: with 500 ms it is 4 s, beyond a satellite and a queue on its path. Our choice.
 const FIRST: u64 = 8;
-/// The longest timeout: a queue of five seconds on the way, doubled as above. Our choice; RFC 6298, section 2, rule 2.5
+/// The longest timeout: a queue of five seconds on the path, doubled as above. Our choice; RFC 6298, section 2, rule 2.5
 /// has a minute at least, in which an outage would not be seen.
 const MAX: Span = Span::from_secs(10);
 /// Probes of an egress that are remembered while they wait, and as many that were counted as lost. Our choice: ten
@@ -47,7 +47,7 @@ impl Patience {
 struct RoundTrips {
     smoothed: Option<f64>,
     variation: f64,
-    /// The longest one lately.
+    /// The longest recent one.
     peak: f64,
 }
 
@@ -163,13 +163,13 @@ impl Flights {
         true
     }
 
-    /// A probe says nothing, and is no loss.
+    /// A probe shows nothing, and is no loss.
     pub(super) fn void(&mut self, probe: Probe) {
         let is_it = |flight: &Flight| (flight.period, flight.number) == (probe.period, probe.number);
         self.waiting.retain(|flight| flight.answer.is_some() || !is_it(flight));
     }
 
-    /// Nothing that is on its way says anything.
+    /// Nothing that is in flight shows anything.
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
         self.lapsed.clear();

@@ -29,7 +29,7 @@ pub fn pftk(of: &Conditions) -> f64 {
     1.0 / (recovery + timeouts)
 }
 
-/// An exponentially weighted average that begins anew when the level of its samples has shifted, after the predictors
+/// An exponentially weighted average that begins again when the level of its samples has shifted, after the predictors
 /// by history of He, Dovrolis and Ammar, "On the Predictability of Large Transfer TCP Throughput", SIGCOMM 2005 (the
 /// paper's reference 6). The numbers below are our choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -45,7 +45,7 @@ pub struct History {
 const GAIN: f64 = 0.2;
 /// A sample that differs from the average by a larger share of it lies beyond: Reno's own swing is a third of its mean.
 const SHIFT: f64 = 0.4;
-/// So many samples beyond in a row are a level shift: one or two may be outliers.
+/// This number of samples beyond in a row is a level shift: one or two may be outliers.
 const SHIFTED: i32 = 3;
 
 impl History {

@@ -32,7 +32,7 @@ pub const REFLECTOR_METRICS: &[Metric] = &[ANSWERED, REFUSED, UNSENT, UNSTAMPED,
 /// Most packets that are answered before the loop looks at something else.
 const BATCH: usize = 64;
 
-/// How a reflector is to work.
+/// How a reflector should work.
 #[derive(Clone, Debug)]
 pub struct ReflectorOptions {
     /// Where it listens; all have to be there. None: at [`PORT`] of all addresses of the machine, in the families that it has.
@@ -116,7 +116,7 @@ impl Daemon for Reflectors {
             None => Ok(()),
         });
         self.paused = result.is_err();
-        // Whoever floods one socket keeps no packets of the others waiting.
+        // A flood at one socket keeps no packets of the others waiting.
         if !self.sockets.is_empty() {
             self.sockets.rotate_left(1);
         }

@@ -25,7 +25,7 @@ pub struct RouteControlSettings {
     pub loss_timeout: Span,
     /// A path that loses a larger share of a measurement's probes is impaired.
     pub loss_threshold: Ratio,
-    /// So many probes lost in a row, up to the last one, mean that the path is dead.
+    /// This number of probes lost in a row, up to the last one, means that the path is dead.
     pub dead_probes: u32,
     /// How throughput is predicted.
     pub prediction: RouteControlPrediction,
@@ -44,22 +44,22 @@ pub struct RouteControlSettings {
     pub confidence: f64,
     /// Over how many measurements losses are averaged.
     pub memory: u32,
-    /// An impaired path has recovered when so many good probes in a row would be less likely than this under its loss.
+    /// An impaired path has recovered when its good probes in a row would be less likely than this under its loss.
     pub recovery_miss: Ratio,
     /// The least time between two moves; a dead path is left regardless.
     pub hold_down: Span,
     /// By which share the predicted throughput of another path must be larger.
     pub margin: Ratio,
-    /// A routing period lasts at least so many of the longest path's round trips; 0: no bound.
+    /// A routing period lasts at least this number of the longest path's round trips; 0: no bound.
     pub timescale: f64,
-    /// No move to a path with less delay if so many packets of a connection would be overtaken, for ten periods at
+    /// No move to a path with less delay if this number of packets of a connection would be overtaken, for ten periods at
     /// most; 0: no bound.
     pub reordering: f64,
     /// No move to a path whose round trip is longer by at least this; 0: no bound.
     pub rtt_rise: Span,
     /// Which timeout of TCP a rise of the round trip must stay below.
     pub rto: RouteControlRto,
-    /// After a move throughput is not judged for so many times the time that TCP takes to fill the path; 0: no wait.
+    /// After a move throughput is not judged for this multiple of the time that TCP takes to fill the path; 0: no wait.
     pub fill: f64,
     /// Whether impairments that are too short to gain from a move are sat out: the paper's condition (5).
     pub sit_out: bool,
@@ -71,7 +71,7 @@ pub struct RouteControlSettings {
 pub enum RouteControlMode {
     /// Never: the primary path always.
     None,
-    /// It is told at once when one of its egress links is impaired, and when not any more; in the simulator only.
+    /// It is notified at once when one of its egress links is impaired, and when not any more; in the simulator only.
     Ideal,
     /// By the loss that probes measure.
     #[default]
@@ -133,7 +133,7 @@ impl Default for RouteControlSettings {
             // Our choice: chance differs by four standard errors once in 30,000 decisions, which is a move in a night
             // or so.
             confidence: 4.0,
-            // Our choice: 640 probes, by which a loss of 3 % is told from none for certain.
+            // Our choice: 640 probes, by which a loss of 3 % is distinguished from none for certain.
             memory: 16,
             // Our choice: one return in a hundred is too early.
             recovery_miss: Ratio::from_ppb(10_000_000),

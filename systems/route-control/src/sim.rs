@@ -70,7 +70,7 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
     Ok(Setup { behaviour: Some(behaviour), returns, doubts, ..Setup::tcp(context)? })
 }
 
-/// The ways back to the sites from the edges that their hosts send to, and where a site has no choice.
+/// The paths back to the sites from the edges that their hosts send to, and where a site has no choice.
 fn returns(context: &Context<'_>, sites: &BTreeSet<NodeId>) -> (Vec<ReturnPath>, Vec<Doubt>) {
     let topology = &context.scenario.topology;
     let connections = context.scenario.flows.iter().filter(|flow| flow.transport().is_some());
@@ -96,7 +96,7 @@ fn returns(context: &Context<'_>, sites: &BTreeSet<NodeId>) -> (Vec<ReturnPath>,
     (returns, doubts)
 }
 
-/// The ways from a site to another edge, none of which comes back, each with its length; the shortest first.
+/// The paths from a site to another edge, none of which comes back, each with its length; the shortest first.
 fn ways(topology: &Topology, site: NodeId, edge: NodeId) -> Vec<(u64, Vec<ArcId>)> {
     let links = egress_links(topology, site);
     let beyond = Igp::without(topology, &links.iter().map(|arc| arc.link()).collect());
@@ -178,7 +178,7 @@ struct Site {
     /// Its egress links that are not as the topology has them: whether each has carrier, and whether it is impaired.
     links: BTreeMap<ArcId, (bool, bool)>,
     towards: Vec<PeerEdge>,
-    /// By other edge: index into `towards`; `None`: there are no two ways there.
+    /// By other edge: index into `towards`; `None`: there are no two paths there.
     known: BTreeMap<NodeId, Option<usize>>,
     /// By the arc to a host, ascending.
     destinations: Vec<(ArcId, Option<Destination>)>,
@@ -202,7 +202,7 @@ struct PeerEdge {
     samples: u32,
 }
 
-/// A way to another edge.
+/// A path to another edge.
 #[derive(Debug)]
 struct Egress {
     arcs: Vec<ArcId>,
@@ -273,7 +273,7 @@ impl Site {
         Some(Destination { toward, routes: self.towards.get(toward)?.egresses.iter().map(route).collect() })
     }
 
-    /// The control towards another edge, the primary first; `None` if there are no two ways.
+    /// The control towards another edge, the primary first; `None` if there are no two paths.
     fn toward(&self, now: Time, edge: NodeId, node: &mut Node<'_>) -> Option<PeerEdge> {
         let topology = &self.shared.topology;
         if edge == self.node || !topology.is_router(edge) {
@@ -403,7 +403,7 @@ impl Reflector {
     }
 }
 
-/// What tells an answer from a probe.
+/// What distinguishes an answer from a probe.
 const ANSWER: u16 = 1;
 
 impl Behaviour for Reflector {

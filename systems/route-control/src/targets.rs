@@ -1,7 +1,7 @@
 //! Several targets behind the egresses, and which of them count.
 //!
-//! Probes of an egress go to its targets in turn. A target that answers by no egress is down itself, and says nothing of any
-//! path. Of the others the best count, as many as the quorum says: a target that is filtered or dead behind one egress is outvoted,
+//! Probes of an egress go to its targets in turn. A target that answers by no egress is down itself, and shows nothing of any
+//! path. Of the others the best count, as many as the quorum is: a target that is filtered or dead behind one egress is outvoted,
 //! while a path that loses packets loses those to every target. Any other target counts, too, unless it loses so much more than these
 //! that chance does not explain it: the best alone would show much less than is lost at random.
 
@@ -14,11 +14,11 @@ use super::measure::{Losses, Measurement};
 pub struct Targets {
     /// By egress: the numbers of its targets, in the order in which they are probed.
     pub of: Vec<Vec<u32>>,
-    /// So many targets must be reachable; if fewer are up at all, those. More may count.
+    /// This number of targets must be reachable; if fewer are up at all, those. More may count.
     pub quorum: u32,
 }
 
-/// What the last measurement of an egress says of one of its targets.
+/// What the last measurement of an egress shows of one of its targets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TargetReport {
     /// The target's number.
@@ -46,7 +46,7 @@ impl Targets {
         self.of.get(egress).is_some_and(|list| !list.is_empty())
     }
 
-    /// What the measurements of all egresses in one period say of each target.
+    /// What the measurements of all egresses in one period show of each target.
     pub(super) fn judge(&self, measurements: &[&Measurement]) -> Vec<Vec<TargetReport>> {
         let report = |egress: usize, target: u32, measurement: &Measurement| {
             let summary = measurement.summary(|number| self.target(egress, number) == Some(target));
@@ -77,7 +77,7 @@ impl Targets {
     }
 }
 
-/// A target is outvoted that loses by so many standard errors more than the better ones. Our choice: chance outvotes
+/// A target is outvoted that loses by this number of standard errors more than the better ones. Our choice: chance outvotes
 /// one in forty, which costs some probes; to keep a target that loses by itself costs a move.
 const OUTVOTED: f64 = 2.0;
 
@@ -86,7 +86,7 @@ fn count(reports: &mut [TargetReport], up: &[u32], quorum: u32) {
     let mut candidates: Vec<&mut TargetReport> =
         reports.iter_mut().filter(|one| one.sent > 0 && up.binary_search(&one.target).is_ok()).collect();
     if candidates.is_empty() {
-        // Nobody answers anywhere: what cannot be told apart from dead paths counts as that.
+        // No target answers at all: what cannot be distinguished from dead paths counts as that.
         reports.iter_mut().for_each(|one| one.counts = true);
         return;
     }

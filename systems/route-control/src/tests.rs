@@ -15,7 +15,7 @@ use super::*;
 struct Bench {
     controller: Controller,
     random: Pcg32,
-    /// Answers on their way, in the order of their arrival.
+    /// Answers in flight, in the order of their arrival.
     answers: VecDeque<(Time, Probe, Span)>,
     decisions: Vec<Decision>,
     last_sample: Time,
@@ -80,7 +80,7 @@ impl Bench {
         Bench::new(settings, &[Rate::ZERO; 2], 7)
     }
 
-    /// Runs until `end`; `path` says how an egress is at a time, `sample` what the aggregate gets there.
+    /// Runs until `end`; `path` gives how an egress is at a time, `sample` what the aggregate gets there.
     fn run_with(
         &mut self,
         end: f64,
@@ -201,7 +201,7 @@ fn nothing_is_measured_or_moved_without_control() {
 }
 
 #[test]
-fn ideal_control_moves_when_it_is_told() {
+fn ideal_control_moves_when_it_is_notified() {
     let mut controller = Controller::new(
         &RouteControlSettings { mode: RouteControlMode::Ideal, ..paper() },
         &[Rate::ZERO; 2],
@@ -338,7 +338,7 @@ fn acknowledgements_that_advance_veto_an_alarm_of_the_probes() {
 
 #[test]
 fn a_move_to_less_delay_waits_while_three_packets_would_be_overtaken() {
-    // The primary has 40 ms less delay one way, and recovers; 4 connections.
+    // The primary has 40 ms less delay in one direction, and recovers; 4 connections.
     let moves_until = |end: f64, mbits: f64, settings: &RouteControlSettings| {
         let mut bench = Bench::two(settings);
         let path = |now: f64, egress: usize| match egress {
@@ -501,7 +501,7 @@ fn a_clean_but_thin_backup_does_not_win_over_a_fast_primary_that_loses_little() 
 }
 
 #[test]
-fn history_and_formula_predict_and_their_error_is_told() {
+fn history_and_formula_predict_and_their_error_is_reported() {
     // TCP gets half of what the formula says.
     for prediction in [RouteControlPrediction::Formula, RouteControlPrediction::History] {
         let settings =

@@ -1,4 +1,4 @@
-//! The daemon of a reflector: it answers, counts, says what is in its way, and forgets sessions when it is started again.
+//! The daemon of a reflector: it answers, counts, reports what prevents its work, and forgets sessions when it is started again.
 
 use sidestep_hostd::{AgentError, Shutdown};
 use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
@@ -135,7 +135,7 @@ fn it_answers_at_port_862_of_all_addresses_and_counts() {
 }
 
 #[test]
-fn a_session_is_counted_anew_by_the_next_reflector_and_losses_stay_what_they_were() {
+fn a_session_is_counted_again_by_the_next_reflector_and_losses_stay_what_they_were() {
     if !root_or_skip("a reflector in a namespace") {
         return;
     }
@@ -147,7 +147,7 @@ fn a_session_is_counted_anew_by_the_next_reflector_and_losses_stay_what_they_wer
         ask(&mut prober);
     }
     running.end().unwrap();
-    // Nobody listens: the target says so, and the probe is lost.
+    // No process listens: the target reports that, and the probe is lost.
     prober.send().unwrap();
     let start_of_wait = Instant::now();
     while !matches!(prober.receive().unwrap(), Some(Reply::Unreachable { sequence: 3, .. })) {

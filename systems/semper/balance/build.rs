@@ -1,4 +1,4 @@
-//! Compiles the headers natively, and says where they are.
+//! Compiles the headers natively, and reports where they are.
 
 use std::{env, path::Path};
 

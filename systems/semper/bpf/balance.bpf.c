@@ -305,7 +305,7 @@ int sidestep_learn(struct __sk_buff *skb)
 }
 
 /*
- * Has the kernel hash the packet itself. Else its multipath routes take the hash that the network card or the sender's
+ * Makes the kernel hash the packet itself. Else its multipath routes take the hash that the network card or the sender's
  * socket has left, which knows neither our seed nor both directions.
  */
 SEC("tc")

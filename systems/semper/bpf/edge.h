@@ -53,7 +53,7 @@ struct edge_use {
 	__u64 bytes;
 };
 
-/* A bit for each flow of a slot, drawn from its hash: how many are set says about how many flows there were. */
+/* A bit for each flow of a slot, drawn from its hash: how many are set shows about how many flows there were. */
 #define EDGE_FLOW_WORDS 4
 struct edge_seen {
 	__u64 bits[EDGE_FLOW_WORDS];

@@ -70,7 +70,7 @@ const NAME: &str = "sidestep-edge";
 const PROTOCOL: Protocol = Protocol::Always(Request::Stop);
 /// Runs the edge daemon until `shutdown` completes; calls `ready` when packets are balanced.
 ///
-/// On return nothing of it is left in the kernel, unless `shutdown` or `options` say that it is kept, or the daemon failed
+/// On return nothing of it is left in the kernel, unless `shutdown` or `options` keep it, or the daemon failed
 /// while at work. What an earlier daemon left is taken over in place: no packet goes without a path meanwhile. A
 /// configuration that comes through `configs` takes the place of the one in `options`; what the program was loaded with
 /// (`mark_mask`, `stateful`, `flows`) stays.
@@ -166,7 +166,7 @@ impl Edge {
 /// What reaches the edge daemon.
 enum Event {
     Input(Input<(), EdgeConfig>),
-    /// The other edge is heard, probes are due or answered, or these cannot be asked.
+    /// The other edge has sent something, probes are due or answered, or these cannot be asked.
     Own(Result<(), AgentError>),
 }
 
@@ -299,7 +299,7 @@ impl Edge {
             tracing::warn!("[metrics] stays what it is until the edge is started again");
         }
         let before = self.options.config.edge.seed;
-        // One that nobody gave stays while the daemon works.
+        // One that was not given stays while the daemon works.
         let kept = (self.seed_origin != SeedOrigin::Given).then_some(before);
         self.seed_origin = config.settle_seed(kept);
         self.options.config = config;
@@ -347,7 +347,7 @@ impl Edge {
         Ok(probes.refresh(config, self.destinations.known(), self.routing.numbers.mask)?)
     }
 
-    /// Sends and takes probes, and acts on what they say.
+    /// Sends and takes probes, and acts on what they show.
     fn handle_probes(&mut self) -> Result<(), AgentError> {
         let Some(probes) = &mut self.probes else { return Ok(()) };
         probes.reflect(self.destinations.known(), self.routing.numbers.mask)?;
@@ -368,7 +368,7 @@ impl Edge {
         Ok(())
     }
 
-    /// What the other edge is told.
+    /// What is sent to the other edge.
     fn message(&self) -> peer::Message {
         let sites = self.destinations.judged(self.probes.as_ref());
         let sites = || sites.iter().filter_map(|(destination, site)| Some((destination, site.as_ref()?)));
@@ -388,7 +388,7 @@ impl Edge {
         }
     }
 
-    /// Says which seed is in force.
+    /// Reports which seed is in force.
     fn log_seed(&self) {
         let (seed, origin) = (self.settings().seed, self.seed_origin);
         match origin {

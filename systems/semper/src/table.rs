@@ -68,7 +68,7 @@ pub trait Choices {
     fn is_live(&self, path: u32) -> bool;
 }
 
-/// What a packet says about the beginning and the end of its subflow.
+/// What a packet shows about the beginning and the end of its subflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// It opens the subflow.

@@ -1,11 +1,11 @@
 //! The condition for no loss: whether the margin of a cache covers what can arrive until those before it have slowed down.
 //!
-//! A flow goes on as if nobody had pressed back until an ACK of it has passed the cache with a *slow down*, and that has reached
-//! those before. Over an input of capacity C so long after the ACK as two delays take, at most C · (2 · delay + time until the
-//! ACK) arrives: less where the router before has so much neither stored nor from its own inputs. The delays and capacities are
-//! those of the topology; how long ACKs take, and wait for their links, is measured, flows that begin meanwhile included. That
-//! bound holds only where the router before has its packets from hosts. It gates what it has stored, and what names the
-//! interface that presses back. What routers further up have stored names nothing, and passes it whenever it comes.
+//! A flow goes on as if no router had pressed back until an ACK of it has passed the cache with a *slow down*, and that has
+//! reached those before. Over an input of capacity C so long after the ACK as two delays take, at most C · (2 · delay + time
+//! until the ACK) arrives: less where the router before has so much neither stored nor from its own inputs. The delays and
+//! capacities are those of the topology; how long ACKs take, and wait for their links, is measured, flows that begin meanwhile
+//! included. That bound holds only where the router before has its packets from hosts. It gates what it has stored, and what
+//! names the interface that presses back. What routers further up have stored names nothing, and passes it whenever it comes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -47,12 +47,12 @@ struct Link {
 const CREDITS: u64 = 64;
 const PERMITS: u64 = 4;
 const PACKET: u64 = 1_500;
-/// Longer than what ACKs have let go is on its way.
+/// Longer than what ACKs have let go is in flight.
 const RECENT: Span = Span::from_millis(500);
 
 impl Network {
-    /// What the condition follows from; `None` where it says nothing: ACKs may get lost or take other routes than *slow down*s
-    /// need, or hosts do not do as they are told.
+    /// What the condition follows from; `None` where it does not apply: ACKs may get lost or take other routes than *slow down*s
+    /// need, or hosts do not obey.
     pub(super) fn of(scenario: &Scenario, settings: &InrppSettings) -> Option<Arc<Network>> {
         let topology = &scenario.topology;
         let all = || (0..topology.arc_count() as u32).map(ArcId);
@@ -125,7 +125,7 @@ pub(super) struct Custody {
     /// S_high, and the room above it.
     high: Bytes,
     margin: Bytes,
-    /// When flows were last told to slow down, while the cache presses back.
+    /// When flows last received *slow down*, while the cache presses back.
     told: BTreeMap<u64, Time>,
     /// The flows of which packets have come since.
     counted: BTreeSet<u64>,
@@ -144,7 +144,7 @@ pub(super) struct Custody {
     needed: u64,
 }
 
-/// A time in which flows come that nobody has told to slow down.
+/// A time in which flows come that have not received a *slow down*.
 #[derive(Debug)]
 struct Burst {
     since: Time,
@@ -153,13 +153,13 @@ struct Burst {
     untold: BTreeSet<u64>,
     /// When the last packet came.
     seen: Time,
-    /// When the last of them was told; `None`: some are not.
+    /// When the last of them was notified; `None`: some are not.
     ended: Option<Time>,
     inputs: BTreeMap<ArcId, Input>,
     /// What ACKs have let go that came since, less what has left since: as it was when the burst began, and the most.
     base: i64,
     most: i64,
-    /// What ACKs had let go that was on its way.
+    /// What ACKs had let go that was in flight.
     pending: u64,
 }
 
@@ -256,7 +256,7 @@ impl Custody {
         state == State::Backpressure && !is_counted
     }
 
-    /// Whether a flow was told to slow down, so that it does still.
+    /// Whether a flow has received *slow down*, so that it does still.
     fn is_told(&self, now: Time, flow: u64) -> bool {
         self.told.get(&flow).is_some_and(|at| now.since(*at) < self.network.expiry)
     }
@@ -361,7 +361,7 @@ impl Custody {
     }
 
     /// Whether the margin has covered what could come, as far as the run has gone, and packets that the cache has dropped; `None`
-    /// where ACKs do not come back the way of the data.
+    /// where ACKs do not come back on the path of the data.
     pub(super) fn report(&self, dropped: u64) -> Option<CustodyMeasures> {
         if self.network.astray.load(Ordering::Relaxed) {
             return None;
@@ -379,8 +379,8 @@ impl Custody {
 }
 
 impl Input {
-    /// How long an ACK takes until it acts at the arc's beginning, and what was on the way then takes to the cache. The ACK's
-    /// wait is the longest that there has been yet: the first ACKs to say *slow down* may find their link free, and those that
+    /// How long an ACK takes until it acts at the arc's beginning, and what was in flight then takes to the cache. The ACK's
+    /// wait is the longest that there has been yet: the first ACKs to carry *slow down* may find their link free, and those that
     /// follow wait behind data.
     fn reaction(&self, network: &Network) -> Span {
         let over = |arc: &ArcId| {
@@ -394,7 +394,7 @@ impl Input {
 }
 
 impl Burst {
-    /// Whether flows are not told yet, or what was sent before the last one was still comes.
+    /// Whether flows are not notified yet, or what was sent before the last one was still comes.
     fn goes_on(&self, network: &Network, now: Time) -> bool {
         let Some(ended) = self.ended else { return true };
         self.inputs.values().any(|input| now.since(ended) < input.reaction(network))
@@ -438,7 +438,7 @@ impl Burst {
 
     /// What comes over an arc at most: no more than there is before it. The last router before the cache gates what it has
     /// stored, and what names the nonce. So if all that it sends comes to it from hosts, no more comes than the arc carries
-    /// until these have heard; what was stored further up names nothing, and passes that router whenever it comes.
+    /// until these are notified; what was stored further up names nothing, and passes that router whenever it comes.
     fn over(&self, network: &Network, arc: ArcId, untold: Span, depth: usize) -> u64 {
         let (Some(link), Some(input)) = (network.link(arc), self.inputs.get(&arc)) else { return 0 };
         let carried = |reaction| link.carries(untold + reaction);

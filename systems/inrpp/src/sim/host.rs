@@ -94,7 +94,7 @@ pub(super) struct Ends {
     /// Whether it counts among the flows that share the link.
     shares: bool,
     segments: Segments,
-    /// Whether the receiver echoes notifications, and the one that its next ACK is to carry.
+    /// Whether the receiver echoes notifications, and the one that its next ACK will carry.
     echo: bool,
     heard: Option<Notification>,
 }
@@ -127,7 +127,7 @@ impl Ends {
         }
     }
 
-    /// Has the sender take its share of its host's link.
+    /// Makes the sender take its share of its host's link.
     fn share(&mut self) {
         let Some(link) = self.links.0.get(&self.arc) else { return };
         let open = self.sender.is_open();

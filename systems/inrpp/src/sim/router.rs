@@ -35,7 +35,7 @@ pub(super) struct RouterNode {
     detours: BTreeMap<(Port, Port), Around>,
     /// Whether notifications ride on ACKs.
     on_acks: bool,
-    /// By interface: the account of what its cache must have room for; empty where the condition for no loss says nothing.
+    /// By interface: the account of what its cache must have room for; empty where the condition for no loss does not apply.
     custody: Vec<Custody>,
 }
 
@@ -125,7 +125,7 @@ impl RouterNode {
         }
     }
 
-    /// Notes what the router says on an ACK, of data that leaves by `from`, for those before it.
+    /// Notes what the router writes on an ACK, of data that leaves by `from`, for those before it.
     fn account_ack(&mut self, now: Time, from: Port, back: ArcId, flow: u64, said: &AckFields, node: &Node<'_>) {
         let Some(custody) = self.custody.get_mut(usize::from(from.0)) else { return };
         custody.handle_ack(flow);
@@ -329,7 +329,7 @@ impl Out<'_, '_> {
         around.route
     }
 
-    /// Writes what the router says on a data packet. A *cancel* is no answer to a *slow down* of a router before.
+    /// Writes the router's notification on a data packet. A *cancel* is no answer to a *slow down* of a router before.
     fn set_notification(&mut self, packet: PacketId, said: Option<Notification>) {
         let Some(said) = said else { return };
         self.node.edit(packet, |packet| {

@@ -36,7 +36,7 @@ fn credits_that_one_interface_has_brought_release_nothing_that_waits_for_another
 }
 
 #[test]
-fn of_each_interface_so_many_credits_are_kept_and_no_more() {
+fn of_each_interface_a_number_of_credits_is_kept_and_no_more() {
     let mut bench = Bench::new(config());
     for nonce in [98, 99] {
         for _ in 0..1_000 {

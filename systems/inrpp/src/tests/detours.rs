@@ -82,7 +82,7 @@ fn where_only_probes_get_lost_a_detour_is_given_up_within_two_decisions_and_ever
         answer(&mut bench);
     }
     assert!(bench.router.detour_rate(OUT, SIDE) > Rate::from_mbits(1));
-    // Nothing else is lost: packets go on to come, and a gated flow hears *slow down*s.
+    // Nothing else is lost: packets go on to come, and a gated flow receives *slow down*s.
     let decision = config().decision_interval;
     for _ in 0..10 {
         bench.wait(Span::from_millis(10));
@@ -122,12 +122,12 @@ fn a_router_whose_probes_get_lost_leaves_its_share_to_the_others_after_a_decisio
     let alone = raise(&mut meter, 100, 1);
     raise(&mut meter, 100, 2);
     assert!((raise(&mut meter, 140, 1) - alone / 2.0).abs() < 1.0, "two share");
-    assert!((raise(&mut meter, 151, 1) - alone).abs() < 1.0, "nobody has heard of the other for T_d");
+    assert!((raise(&mut meter, 151, 1) - alone).abs() < 1.0, "neither has had news of the other for T_d");
 }
 
 /// Routers that share one detour of 10 Mbit/s for 6 s, beside other traffic.
 ///
-/// Probes and their answers take 5 ms each way. What does not fit waits in the neighbour's queue.
+/// Probes and their answers take 5 ms in each direction. What does not fit waits in the neighbour's queue.
 struct Shared {
     /// Mean rate of each after 2 s, in Mbit/s.
     means: Vec<f64>,

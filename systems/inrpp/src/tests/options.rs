@@ -35,7 +35,7 @@ fn other_protocols_have_a_part_of_the_cache_and_half_of_the_link() {
 }
 
 #[test]
-fn what_other_protocols_store_presses_nobody_back_and_takes_no_detour() {
+fn what_other_protocols_store_presses_no_sender_back_and_takes_no_detour() {
     let mut bench = Bench::new(config());
     assert!((0..5).all(|_| bench.other() == Fate::Forward));
     assert!((0..10).all(|_| bench.other() == Fate::Hold));

@@ -4,7 +4,7 @@ use crate::AfterTimeout;
 
 use super::*;
 
-/// A sender that is connected, with so many segments of 1500 bytes, at 12 Mbit/s: one each millisecond.
+/// A sender that is connected, with a number of segments of 1500 bytes, at 12 Mbit/s: one each millisecond.
 struct Host {
     config: tcp::Config,
     sender: Sender,
@@ -61,7 +61,7 @@ impl Host {
 }
 
 #[test]
-fn it_sends_at_its_rate_until_it_is_told_to_slow_down() {
+fn it_sends_at_its_rate_until_it_receives_slow_down() {
     let mut host = Host::new(100);
     let start = host.now;
     assert!(host.wait(Span::from_millis(20)).len().abs_diff(20) <= 1);
@@ -76,7 +76,7 @@ fn it_sends_at_its_rate_until_it_is_told_to_slow_down() {
 }
 
 #[test]
-fn it_opens_again_when_nobody_says_slow_down_for_long() {
+fn it_opens_again_when_no_slow_down_comes_for_long() {
     let mut host = Host::new(100_000);
     let start = host.now;
     host.wait(Span::from_millis(5));

@@ -19,11 +19,11 @@ pub struct AddressesConfig {
     pub exclude: Vec<String>,
     /// Whether temporary addresses of IPv6 (RFC 8981) are used as well.
     pub temporary: bool,
-    /// What says by which interface packets from an address leave.
+    /// What decides by which interface packets from an address leave.
     pub paths: PathsOf,
 }
 
-/// What says by which interface packets from an address leave.
+/// What decides by which interface packets from an address leave.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathsOf {
@@ -82,7 +82,7 @@ impl AddressesConfig {
         })
     }
 
-    /// Says of each address what it is good for.
+    /// Shows for each address what it is good for.
     pub(super) fn judge(&self, addresses: &[HostAddress], links: &BTreeMap<u32, Link>) -> Judged {
         let mut judged = Judged::default();
         for one in addresses {

@@ -53,7 +53,7 @@ pub(super) struct Connection {
     pub(super) pending: BTreeMap<(IpAddr, SocketAddr), u32>,
     /// Subflows that we ended ourselves, and whose end was not reported yet.
     pub(super) ending: BTreeSet<Ends>,
-    /// Addresses of this host that the other end was told are gone.
+    /// Addresses of this host of which the other end was notified that they are gone.
     pub(super) withdrawn: BTreeSet<IpAddr>,
     /// Payload bytes carried, as far as they were seen.
     pub(super) bytes: u64,
@@ -73,7 +73,7 @@ pub(super) struct Connection {
     failures: BTreeMap<(IpAddr, SocketAddr), u32>,
     retry: Span,
     not_yet: Span,
-    /// How many subflows may be on their way at once; after a failure one, doubled with each success.
+    /// How many subflows may be in progress at once; after a failure one, doubled with each success.
     allowance: u32,
     /// Until when subflows that began after a failure have to last, to be a success, and how many; `None`: there are none.
     trial: Option<(Time, u32)>,
@@ -162,7 +162,7 @@ impl Connection {
         dead.map(|(ends, _)| *ends).filter(|ends| *ends != self.first.ends)
     }
 
-    /// The next subflow that it should get, but for limits; `None`: it has all, or is to wait.
+    /// The next subflow that it should get, but for limits; `None`: it has all, or must wait.
     pub(super) fn wants(&self, now: Time, rule: &Rule, most_timeouts: u8, host: &HostView) -> Option<Place> {
         let may = self.established.is_some() && !self.closing && !self.is_kernels && !self.first.accepted;
         let on_trial = self.trial.map_or(0, |(_, subflows)| subflows);
@@ -172,7 +172,7 @@ impl Connection {
         }
         let dead = self.subflows.values().filter(|subflow| subflow.is_dead(most_timeouts)).count() as u32;
         let alive = (self.subflows.len() as u32).saturating_sub(dead).saturating_add(self.pending.values().sum());
-        // All are dead: one more at a time, as its ports may have it take another path.
+        // All are dead: one more at a time, as its ports may put it on another path.
         let most = if alive == 0 && dead > 0 { 1 } else { rule.count };
         if alive >= most || self.subflows.len() as u32 >= rule.count.saturating_mul(2) {
             return None;
@@ -222,7 +222,7 @@ impl Connection {
         self.subflows.keys().filter(|ends| is_gone(ends)).copied().collect()
     }
 
-    /// Has subflows from these addresses, which have come, tried at once.
+    /// Makes the next attempt of subflows from these addresses, which have come, due at once.
     pub(super) fn encourage(&mut self, addresses: &BTreeSet<IpAddr>) {
         self.failures.retain(|(local, _), _| !addresses.contains(local));
         self.withdrawn.retain(|address| !addresses.contains(address));

@@ -64,7 +64,7 @@ impl HostNetwork {
     /// Whether a packet from this address to `remote` leaves by the address's own interface: without a mark, or with one of the
     /// host agent's.
     pub(super) fn leaves(&mut self, local: IpAddr, remote: IpAddr) -> bool {
-        // Of others the kernel itself says what it can.
+        // Of others the kernel itself reports what it can.
         let Some(wanted) = self.judged.usable.get(&local).copied() else { return true };
         let agents = self.marks.iter().filter(|(is_v4, _)| *is_v4 == local.is_ipv4()).map(|(_, mark)| *mark);
         let marks: Vec<u32> = [0].into_iter().chain(agents).collect();

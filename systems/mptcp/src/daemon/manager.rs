@@ -2,9 +2,9 @@
 //!
 //! The shell hands over what it learns, with the time: [events](Manager::handle_event), [lists](Manager::handle_list) of all
 //! subflows, [addresses](Manager::handle_addresses) of the host, and [results](Manager::handle_result) of what it did. It
-//! does what [`poll_transmit`](Manager::poll_transmit) says, and comes back at [`poll_timeout`](Manager::poll_timeout).
+//! does what [`poll_transmit`](Manager::poll_transmit) returns, and comes back at [`poll_timeout`](Manager::poll_timeout).
 //!
-//! Lists are the truth. Events say the same sooner, and may be lost.
+//! Lists are the truth. Events report the same sooner, and may be lost.
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -48,7 +48,7 @@ pub struct Manager {
     limited: BTreeSet<Token>,
     /// The host's addresses and routes.
     host: HostView,
-    /// Numbers of addresses that the other end of a connection is to be told are gone.
+    /// Numbers of addresses whose loss must be announced to the other end of a connection.
     withdrawn: VecDeque<(Token, u8)>,
     /// The numbers of addresses, also of some that are gone: a connection's other end knows an address by one number.
     numbers: BTreeMap<u8, IpAddr>,
@@ -65,12 +65,12 @@ pub struct Manager {
 /// Numbers of the host's addresses: 0 and 1 are for that of the first subflow.
 const NUMBERS: RangeInclusive<u8> = 2..=254;
 
-/// What the shell is to have the kernel do.
+/// What the shell must make the kernel do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Begin a subflow.
     Create(NewSubflow),
-    /// Tell the other end that the address with this number is gone.
+    /// Notify the other end that the address with this number is gone.
     Withdraw(Token, u8),
     /// End a subflow.
     Destroy(Token, Ends),
@@ -87,7 +87,7 @@ pub struct Counters {
     pub lost: u64,
     /// Subflows ended because they were dead, or their address gone.
     pub ended: u64,
-    /// Addresses that the other end of a connection was told are gone.
+    /// Addresses of which the other end of a connection was notified that they are gone.
     pub withdrawn: u64,
     /// Refusals of the kernel, by what they mean.
     pub refusals: BTreeMap<RefusalKind, u64>,
@@ -126,7 +126,7 @@ impl Manager {
         manager
     }
 
-    /// Has commands count as done, although the shell carries none out.
+    /// Makes commands count as done, although the shell carries none out.
     pub fn set_dry_run(&mut self) {
         self.dry_run = true;
     }
@@ -198,7 +198,7 @@ impl Manager {
         self.counters.overflows += 1;
     }
 
-    /// What the kernel is to do next; its result must be [handed over](Self::handle_result) before more is asked for.
+    /// What the kernel must do next; its result must be [handed over](Self::handle_result) before more is asked for.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Command> {
         while let Some((token, number)) = self.withdrawn.pop_front() {
             if self.connections.contains_key(&token) {
@@ -227,7 +227,7 @@ impl Manager {
 
     /// Takes what the kernel answered to a command.
     pub fn handle_result(&mut self, now: Time, command: &Command, result: &Result<(), Refusal>) {
-        // That an address is gone can be told of those alone that the kernel has a number for.
+        // That an address is gone can be announced only for those that the kernel has a number for.
         if let Err(refusal) = result
             && !matches!(command, Command::Withdraw(..))
         {
@@ -312,7 +312,7 @@ impl Manager {
         }
     }
 
-    /// Changes a connection, and has it looked at.
+    /// Changes a connection, and makes the manager look at it.
     fn change(&mut self, token: Token, change: impl FnOnce(&mut Connection)) {
         if let Some(connection) = self.connections.get_mut(&token) {
             change(connection);
@@ -366,7 +366,7 @@ impl Manager {
         }
     }
 
-    /// The next subflow of a connection, if it is to have one now and no limit forbids it.
+    /// The next subflow of a connection, if it should have one now and no limit forbids it.
     fn next_subflow(&mut self, now: Time, token: Token) -> Option<NewSubflow> {
         let connection = self.connections.get_mut(&token)?;
         let rule = self.rules.get(connection.rule)?;
@@ -471,14 +471,14 @@ impl Manager {
         self.look_at_later(token);
     }
 
-    /// Has a connection looked at as soon as it may get something.
+    /// Makes the manager look at a connection as soon as it may get something.
     fn look_at_later(&mut self, token: Token) {
         if let Some(connection) = self.connections.get(&token) {
             self.timers.insert((connection.waits_until(), token));
         }
     }
 
-    /// Has one of the connections looked at that a limit keeps from more: something has become free.
+    /// Makes the manager look at one of the connections that a limit keeps from more: something has become free.
     fn look_at_limited(&mut self) {
         if let Some(token) = self.limited.pop_first() {
             self.queue(token);

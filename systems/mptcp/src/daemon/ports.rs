@@ -32,7 +32,7 @@ pub(super) struct Loads {
 }
 
 impl Loads {
-    /// The loads of these subflows at edges whose hash has this seed, and that have so many paths if that is known.
+    /// The loads of these subflows at edges whose hash has this seed, and that have `paths` paths if that is known.
     pub(super) fn of<'a>(subflows: impl IntoIterator<Item = &'a Ends>, seed: u32, paths: Option<u32>) -> Self {
         let mut loads = Loads { counts: vec![0; (2..=MAX_PATHS).sum::<u32>() as usize], seed, paths };
         subflows.into_iter().for_each(|ends| loads.add(ends));

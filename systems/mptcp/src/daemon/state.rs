@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sidestep_linux::mptcp::{ManagerSetting, Token};
 
-/// What nobody but the path manager knows of a connection: the kernel reports it once.
+/// What only the path manager knows of a connection: the kernel reports it once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Remembered {

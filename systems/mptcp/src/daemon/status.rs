@@ -26,7 +26,7 @@ pub struct MptcpPmStatus {
     pub overflows: u64,
     /// Connections left alone because there were too many.
     pub unmanaged: u64,
-    /// Addresses that the other end of a connection was told are gone.
+    /// Addresses of which the other end of a connection was notified that they are gone.
     #[serde(default)]
     pub withdrawn: u64,
     /// The host's addresses, and why subflows between all pairs do not begin from some.
@@ -49,11 +49,11 @@ pub struct ConnectionStatus {
     pub accepted: bool,
     /// Between which addresses it gets subflows.
     pub mode: Option<Mode>,
-    /// How many subflows it is to have; those that it has where the other end opens them.
+    /// How many subflows it should have; those that it has where the other end opens them.
     pub wanted: u32,
     /// How many are established.
     pub subflows: u32,
-    /// How many are on their way.
+    /// How many are in progress.
     pub joining: u32,
     /// What keeps it from more.
     pub waits_for: Option<String>,

@@ -92,12 +92,12 @@ impl Tally {
         self.ports.range
     }
 
-    /// Begins to count subflows anew: those that follow are all that there are.
+    /// Begins to count subflows again: those that follow are all that there are.
     pub(super) fn clear(&mut self) {
         (self.all, self.by_rule, self.by_host) = Default::default();
     }
 
-    /// Begins to count ports anew.
+    /// Begins to count ports again.
     pub(super) fn clear_ports(&mut self) {
         self.ports.used.clear();
         self.ports.early.clear();
@@ -150,7 +150,7 @@ impl Tally {
         until
     }
 
-    /// What stands in the way of such a subflow now.
+    /// What prevents such a subflow now.
     pub(super) fn limit(&self, now: Time, rule: &Rule, subflow: Counted, limits: &LimitsConfig) -> Option<Limit> {
         let of_rule = self.by_rule.get(&subflow.rule).copied().unwrap_or_default();
         let of_host = self.by_host.get(&(subflow.rule, subflow.remote)).copied().unwrap_or_default();

@@ -83,7 +83,7 @@ fn a_server_that_denies_further_subflows_to_its_address_gets_none() {
     std::thread::sleep(SECOND / 5);
     assert_eq!(pair.client.subflows(&connection).len(), 1);
     assert_eq!(client.status().connections[0].waits_for.as_deref(), Some("an announced address"));
-    // Nobody tells the next path manager again.
+    // The next path manager does not learn it again.
     let state = client.kill();
     let client = PathManager::start_with(&pair.client, config(""), state, |_| {});
     std::thread::sleep(SECOND / 5);
@@ -266,7 +266,7 @@ fn a_path_manager_that_cannot_work_leaves_the_sysctl_alone() {
     let pair = pair();
     let before = pair.client.setting();
     assert!(!before.is_for_programs());
-    // What was before must be written down first: else nobody could put it back after a kill.
+    // What was before must be written down first: else it could not be put back after a kill.
     let state = support::state();
     let namespace = pair.client.run(|| NetNsId::current().unwrap().cookie);
     std::fs::create_dir(state.path().join(format!("{namespace}.new"))).unwrap();
@@ -370,7 +370,7 @@ fn a_thousand_connections_of_32_subflows_stop_at_the_ports_of_an_address_without
     println!("{total} subflows; {} begun in 10 s more, in {used:?} of CPU", after - begun);
     println!("limits {:?}, refusals {:?}", status.limits_reached, status.refusals);
     assert!((share..=share + 1_000).contains(&total), "{total}, not {share}");
-    assert_eq!(after, begun, "nothing is tried in vain");
+    assert_eq!(after, begun, "nothing that fails is tried");
     assert!(status.limits_reached.get("ports").is_some_and(|limited| *limited >= 100), "{status:?}");
     assert!(status.refusals.is_empty() && used < SECOND * 5, "{status:?}, {used:?}");
     // There are ports for new connections, and those that end make room.

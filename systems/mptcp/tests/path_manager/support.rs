@@ -163,7 +163,7 @@ impl Host {
 }
 
 impl Connection {
-    /// Sends a little both ways, so that the connection is fully established.
+    /// Sends a little in both directions, so that the connection is fully established.
     pub fn exchange(&self) {
         for (mut from, mut to) in [(&self.client, &self.server), (&self.server, &self.client)] {
             from.write_all(b"data").unwrap();
@@ -409,7 +409,7 @@ impl PathManager {
     }
 
     fn end(mut self, killed: bool) -> (Result<(), AgentError>, TempDir) {
-        // One that has failed does not hear it.
+        // One that has failed does not receive it.
         let _ = self.stop.take().unwrap().send(killed);
         (self.thread.take().unwrap().join().unwrap(), self.state.take().unwrap())
     }
@@ -425,7 +425,7 @@ impl Drop for PathManager {
 }
 
 fn mptcp_socket(family: libc::c_int) -> OwnedFd {
-    // SAFETY: the descriptor is new, and nobody else knows of it.
+    // SAFETY: the descriptor is new, and no other code has it.
     unsafe {
         let socket = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_MPTCP);
         assert!(socket >= 0, "{}", std::io::Error::last_os_error());

@@ -226,7 +226,7 @@ fn subflows_follow_addresses_and_routes_that_come_and_go_and_no_byte_is_lost() {
         client.ip(&format!("{ip} route flush table 101"));
         let took = net.until("the end of a subflow without an address", transfer.connection(), &own[..1]);
         println!("{ip}: ended after {took:?}");
-        // The other end hears of it, though nothing leaves from that address any more.
+        // The other end is notified of it, though nothing leaves from that address any more.
         client.within(SOON, "the end at the server", || {
             net.seen_by_the_server(transfer.connection()) == [own[0].to_string()].into()
         });

@@ -7,23 +7,23 @@
 #include <bpf/bpf_helpers.h>
 #include "maps.h"
 
-/* With these the kernel tells us of a connection. One that has them, and a path's slot in its mark, is ours. */
+/* With these the kernel notifies us of a connection. One that has them, and a path's slot in its mark, is ours. */
 #define SYN_FLAGS (BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG)
 #define SIGNAL_FLAGS                                                                                                   \
 	(SYN_FLAGS | BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 /*
- * A connection that was accepted. The kernel has no room for a bit of ours beside a socket; this one has it call us
+ * A connection that was accepted. The kernel has no room for a bit of ours beside a socket; this one makes it call us
  * for options that it does not know itself, which hardly any packet has.
  */
 #define PASSIVE_FLAG BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG
 
-/* Has the kernel report the SYN's timeouts. */
+/* Makes the kernel report the SYN's timeouts. */
 static void watch_syn(struct bpf_sock_ops *ops)
 {
 	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | SYN_FLAGS);
 }
 
-/* Has the kernel report what happens from now on, where that can matter. */
+/* Makes the kernel report what happens from now on, where that can matter. */
 static void watch(struct bpf_sock_ops *ops, const struct host_config *cfg, __u32 more)
 {
 	__u32 flags = ops->bpf_sock_ops_cb_flags | SYN_FLAGS | BPF_SOCK_OPS_RTT_CB_FLAG | more;

@@ -97,9 +97,9 @@ static bool syn_leaves(struct bpf_sock_ops *ops)
 }
 
 /*
- * The kernel asks after how many ticks a SYN that is about to leave is to be sent again; 0: after a second. Where others have
+ * The kernel asks after how many ticks a SYN that is about to leave must be sent again; 0: after a second. Where others have
  * measured the path's round trip it is less, and the SYN is sent some more times, so that the connection is not given up
- * before it would have been. An application that says itself how often its SYNs are sent is left alone.
+ * before it would have been. An application that itself sets how often its SYNs are sent is left alone.
  */
 static __noinline int syn_timeout(struct bpf_sock_ops *ops)
 {

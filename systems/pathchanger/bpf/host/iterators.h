@@ -50,7 +50,7 @@ static void set_mark(struct sock *sk, const struct host_config *cfg, __u32 mark)
 }
 
 /*
- * Connections with a path look their route up anew. The kernel keeps the route of a socket as long as it is valid; one that
+ * Connections with a path look their route up again. The kernel keeps the route of a socket as long as it is valid; one that
  * was looked up while our rules or routes were missing stays valid when these are back. Another mark, for a moment in which
  * the socket's lock lets nothing out, makes it forget.
  */
@@ -132,7 +132,7 @@ static __noinline int draw_anew(struct sock *sk, const struct host_paths *paths,
 	return 0;
 }
 
-/* Storage for a connection without one whose path is gone: it is to remember that it moved. */
+/* Storage for a connection without one whose path is gone: it must remember that it moved. */
 static __always_inline struct conn *remember(struct sock *sk)
 {
 	struct conn *conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -145,7 +145,7 @@ static __always_inline struct conn *remember(struct sock *sk)
 	conn->mark_before = 0;
 	conn->passive = is_passive(sk);
 	conn->has_address = 1;
-	/* Which path it was nobody knows any more. */
+	/* Which path it was is not known any more. */
 	conn->current_id = 0;
 	return conn;
 }

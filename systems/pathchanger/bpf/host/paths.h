@@ -105,7 +105,7 @@ static __noinline struct host_paths *paths_to_peer(struct bpf_sock_ops *ops)
 
 /*
  * What connections to a destination learn together. It is 0 if each learns for itself, if the weights are those of
- * other paths, and in a dry run, in which nobody takes the paths.
+ * other paths, and in a dry run, in which no packet takes the paths.
  */
 static struct pc_shared *shared_by(const struct host_config *cfg, const struct host_paths *paths)
 {

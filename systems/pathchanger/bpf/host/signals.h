@@ -11,7 +11,7 @@
 #include "storage.h"
 
 #define TCP_RTO_MIN_NS 200000000
-/* Within this time the agent has all connections take note of paths that changed. */
+/* Within this time the agent makes all connections take note of paths that changed. */
 #define ADOPTION_NS 1000000000ULL
 
 /* A connection takes note of paths that changed. Not within `signal`: Linux 6.1 has no stack for both. */
@@ -111,7 +111,7 @@ __noinline int sidestep_first_signal(struct bpf_sock_ops *ops)
 		return 0;
 	if (bpf_sk_storage_get(&sidestep_conns, sk, 0, 0))
 		return 1;
-	/* In a dry run no mark says anything; and nothing is left to be learnt of what has ended. */
+	/* In a dry run no mark means anything; and nothing is left to be learnt of what has ended. */
 	if (cfg->dry_run || ops->op == BPF_SOCK_OPS_STATE_CB)
 		return 0;
 	paths = paths_to_peer(ops);
@@ -158,14 +158,14 @@ static __noinline int note_address(struct bpf_sock_ops *ops, const struct host_p
 	return 0;
 }
 
-/* Counts a signal that did not move a connection; returns whether it is to be reported. */
+/* Counts a signal that did not move a connection; returns whether it must be reported. */
 static bool stays(const struct pc_decision *decision)
 {
 	__u32 failures = 1u << PC_RTO | 1u << PC_SYN_TIMEOUT | 1u << PC_ACK_LOSS;
 
 	if (decision->stay < PC_STAYS)
 		count(HOST_STAYED + decision->stay);
-	/* Without a draw it says something of the path. Signals of congestion may come with each round trip. */
+	/* Without a draw it shows something of the path. Signals of congestion may come with each round trip. */
 	return decision->decided || (decision->stay == PC_ONLY_PATH && failures >> (decision->reason & 31) & 1);
 }
 
@@ -193,7 +193,7 @@ static __always_inline void observe(struct bpf_sock_ops *ops, const struct host_
 	}
 }
 
-/* A signal for a connection with storage. Returns 1 if it is to adopt other paths instead. */
+/* A signal for a connection with storage. Returns 1 if it should adopt other paths instead. */
 static __noinline int signal(struct bpf_sock_ops *ops, __u32 quiet_q16)
 {
 	const struct host_config *cfg;
@@ -222,7 +222,7 @@ static __noinline int signal(struct bpf_sock_ops *ops, __u32 quiet_q16)
 		return 0;
 	}
 	note_address(ops, paths, conn);
-	/* No path takes its address, which the host has lost: what becomes of it says nothing of any path. */
+	/* No path takes its address, which the host has lost: what becomes of it shows nothing of any path. */
 	if (paths->restricted && !conn->policy.allowed)
 		return 0;
 	read_socket(tp, &round);

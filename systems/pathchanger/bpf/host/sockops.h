@@ -42,7 +42,7 @@ int sidestep_host(struct bpf_sock_ops *ops)
 		signals = ops->args[1] == BPF_TCP_CLOSE;
 		break;
 	}
-	/* Each in one place, as the verifier walks a function anew for each. */
+	/* Each in one place, as the verifier walks a function again for each. */
 	if (opens)
 		open_with_addresses(ops);
 	if (signals && sidestep_first_signal(ops) && signal(ops, quiet_q16))

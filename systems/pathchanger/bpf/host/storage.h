@@ -10,7 +10,7 @@
 #include "maps.h"
 #include "paths.h"
 
-/* Puts the connection with this mark on path `index`; the kernel looks its route up anew. `ctx` is the program's context. */
+/* Puts the connection with this mark on path `index`; the kernel looks its route up again. `ctx` is the program's context. */
 static __always_inline bool take_path(void *ctx, __u32 mark, const struct host_config *cfg,
 				      const struct host_paths *paths, __u32 index)
 {
@@ -77,7 +77,7 @@ static __always_inline __u32 begin_with_storage(void *ctx, struct bpf_sock *sk, 
 	return take_path(ctx, opening->mark, cfg, paths, conn->policy.current) ? conn->policy.current : PC_MAX_PATHS;
 }
 
-/* Begins a connection of which the mark says all that there is to know; returns its path. */
+/* Begins a connection of which the mark holds all that there is to know; returns its path. */
 static __always_inline __u32 begin_by_mark(void *ctx, struct bpf_sock *sk, const struct opening *opening,
 					  struct pc_shared *shared)
 {
@@ -99,7 +99,7 @@ static __always_inline __u32 begin(void *ctx, struct bpf_sock *sk, const struct 
 	struct pc_shared *shared = shared_by(cfg, opening->paths);
 	__u32 index;
 
-	/* In a dry run no mark says anything. */
+	/* In a dry run no mark means anything. */
 	if (cfg->dry_run || opening->before || !pc_stateless(&cfg->policy, shared))
 		index = begin_with_storage(ctx, sk, opening);
 	else
@@ -124,7 +124,7 @@ static __u32 mark_before(struct bpf_sock *sk, __u32 mark, const struct host_conf
 /* Whether paths can matter to a socket; counts those to which they do not. */
 static __always_inline bool may_take(const struct host_paths *paths, const struct bpf_sock *sk, __u32 allowed)
 {
-	/* The kernel looks for a route through that device, or in the VRF's table, whatever the mark says. */
+	/* The kernel looks for a route through that device, or in the VRF's table, whatever the mark is. */
 	if (sk->bound_dev_if) {
 		count(HOST_TO_DEVICE);
 		return false;
@@ -147,7 +147,7 @@ static __u64 began_ns(const struct tcp_sock *tp, __u64 now_ns)
 	return pc_least(tp->rcvq_space.time * 1000, now_ns);
 }
 
-/* The path set changed under the connection: it learns anew, and stays on its path if that still exists and takes its address. */
+/* The path set changed under the connection: it learns again, and stays on its path if that exists and takes its address. */
 static void choose_anew(const struct host_config *cfg, struct conn *conn, const struct host_paths *paths,
 			__u32 allowed)
 {

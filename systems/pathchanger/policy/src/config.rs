@@ -31,7 +31,7 @@ pub enum PolicyError {
     /// A back-off's first wait is longer than its longest.
     #[error("{key} begins at {min}, beyond its maximum of {max}")]
     Backoff {
-        /// The key.
+        /// The setting.
         key: &'static str,
         /// The first wait.
         min: Span,

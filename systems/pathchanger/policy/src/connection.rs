@@ -28,7 +28,7 @@ pub struct Connection {
 enum Began {
     /// It has a state.
     WithState,
-    /// It has a path, which on Linux its mark tells, and no state until the first signal that matters. The time is that
+    /// It has a path, which on Linux its mark shows, and no state until the first signal that matters. The time is that
     /// of its first round; [`Time::MAX`]: it had none.
     ByMark(Time),
 }
@@ -124,7 +124,7 @@ impl Connection {
         Self::open_among(settings, paths, None, now, random)
     }
 
-    /// A new connection over `paths` that shares what it learns, if `settings` say so, with all connections that have the
+    /// A new connection over `paths` that shares what it learns, if `knobs` ask for it, with all connections that have the
     /// table `shared`: those of a host to one destination.
     pub fn open_among(
         settings: &PathchangerSettings,
@@ -181,15 +181,15 @@ impl Connection {
         self.conn.allowed = allowed;
     }
 
-    /// When the SYN, which leaves now, is to be sent again if no answer comes, and how many times more it is sent than
-    /// otherwise; `None`: as TCP does by itself, because nobody has measured the path's round trip.
+    /// When the SYN, which leaves now, must be sent again if no answer comes, and how many times more it is sent than
+    /// otherwise; `None`: as TCP does by itself, because the path's round trip has not been measured.
     pub fn syn_timeout(&self, now: Time) -> Option<SynTimeout> {
         let rto = raw::syn_rto(&self.config, table(&self.shared), self.conn.current, now.as_nanos());
         let more_retries = raw::syn_retries(rto) as u8;
         (rto > 0).then(|| SynTimeout { rto: Span::from_nanos(rto), more_retries })
     }
 
-    /// The path set has changed: the connection learns anew, and stays on its path if `paths` still has it, by its id. Else
+    /// The path set has changed: the connection learns again, and stays on its path if `paths` still has it, by its id. Else
     /// it takes one drawn, as a new connection does.
     ///
     /// Returns whether its path is another one. Without any path in `paths` it fails, and nothing changes.

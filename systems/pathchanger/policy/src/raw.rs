@@ -16,7 +16,7 @@ pub const MAX_PATHS: usize = 16;
 /// `PC_DELAY_WEIGHTED` of `enum pc_policy`.
 pub const DELAY_WEIGHTED: u32 = 8;
 
-/// `struct pc_config`: the settings, made of [`PathchangerSettings`](crate::PathchangerSettings).
+/// `struct pc_config`: the settings, made of [`AgentSettings`](crate::AgentSettings).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Config {
@@ -180,7 +180,7 @@ pub struct Conn {
 pub struct Shared {
     /// Base 2, Q32, modulo 2⁶⁴: only differences between paths mean anything.
     pub log_gain: [AtomicU64; MAX_PATHS],
-    /// What was lately measured on each path.
+    /// What was recently measured on each path.
     pub quality: [Quality; MAX_PATHS],
     /// Of the first draws of connections.
     pub sequence: AtomicU64,
@@ -188,7 +188,7 @@ pub struct Shared {
     pub draws: Draws,
 }
 
-/// `struct pc_draws`: the weights of the first draws of connections, as they were lately.
+/// `struct pc_draws`: the weights of the first draws of connections, as they were recently.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Draws {
@@ -198,7 +198,7 @@ pub struct Draws {
     pub sum: [AtomicU64; MAX_PATHS],
 }
 
-/// `struct pc_quality`: what a host's connections lately measured on a path.
+/// `struct pc_quality`: what a host's connections recently measured on a path.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Quality {
@@ -212,9 +212,9 @@ pub struct Quality {
     pub delivered_ns: AtomicU64,
     /// When it last failed; 0: never.
     pub failed_ns: AtomicU64,
-    /// How long after that nobody tries it, unless something is delivered.
+    /// How long after that no connection tries it, unless something is delivered.
     pub hold_ns: AtomicU64,
-    /// 1 if the failure was one of acknowledgements, whose delivery nobody measures.
+    /// 1 if the failure was one of acknowledgements, whose delivery is not measured.
     pub unproven: AtomicU64,
     /// When a SYN left, the first since something was delivered; 0: none.
     pub asked_ns: AtomicU64,
@@ -365,7 +365,7 @@ pub struct Sharing {
     pub pad: u32,
 }
 
-/// Has the compiler compare the size of each struct with the header's `_Static_assert`.
+/// Makes the compiler compare the size of each struct with the header's `_Static_assert`.
 macro_rules! sizes {
     ($($type:ty: $size:literal),* $(,)?) => {$(
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");

@@ -26,7 +26,7 @@ pub struct Request {
 
 /// The weights of a draw add up to about this.
 const SCALE: f64 = 1024.0;
-/// A weight is written anew when it is off by more than this part of it.
+/// A weight is written again when it is off by more than this part of it.
 const TOLERANCE: f64 = 0.2;
 /// How often the agent looks whether weights are off.
 pub const REWEIGHING: Span = Span::from_millis(250);
@@ -77,7 +77,7 @@ pub fn draw_reply(weights: &[u32], random: u32) -> usize {
     ends.take_while(|end| *end <= point).count()
 }
 
-/// Whether weights are off by so much that the agent writes them anew.
+/// Whether weights are off by so much that the agent writes them again.
 pub fn are_off(present: &[u32], wanted: &[u32]) -> bool {
     let off = |(present, wanted): (&u32, &u32)| {
         let (present, wanted) = (f64::from(*present), f64::from(*wanted));
@@ -86,12 +86,12 @@ pub fn are_off(present: &[u32], wanted: &[u32]) -> bool {
     present.len() != wanted.len() || present.iter().zip(wanted).any(off)
 }
 
-/// How likely each path is to be drawn for a SYN-ACK, compared with the others: as for a new connection, by its initial
+/// How likely a SYN-ACK draws each path, compared with the others: as for a new connection, by its initial
 /// weight and by what was learnt of it.
 ///
 /// Each weight is at least 1, and they add up to about 1024. The static policy has one path, its first.
 pub fn reply_weights(policy: PolicyName, paths: &[(u32, Option<PathLearnt>)]) -> Vec<u32> {
-    // One that is lost costs whoever it hits a second; whether the path is back, others find out for less.
+    // A lost one costs its client a second; other packets find out for less whether the path is back.
     let is_dead = |learnt: &Option<PathLearnt>| learnt.is_some_and(|learnt| learnt.unanswered);
     // Where all are dead, none is worse than the others.
     let some_alive = paths.iter().any(|(_, learnt)| !is_dead(learnt));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_syn_ack_of_a_request_is_drawn_anew_and_the_connection_too() {
+    fn each_syn_ack_of_a_request_is_drawn_again_and_the_connection_too() {
         let paths = [(1, 10), (2, 30)].map(|(id, mbits)| Path::new(id, Rate::from_mbits(mbits), Span::from_millis(10)));
         let request = Request::new(&PathchangerSettings::default(), &paths, Some(Arc::default())).unwrap();
         let weights = request.weights(Time::ZERO);

@@ -69,7 +69,7 @@ pub enum OnDead {
     /// It waits as TCP does, until the path is back or its application gives up.
     #[default]
     Keep,
-    /// It is ended, so that its application connects anew over a live path.
+    /// It is ended, so that its application connects again over a live path.
     Reset,
 }
 
@@ -103,7 +103,7 @@ pub enum PolicyName {
     Exp3Ix,
     /// Draws the first path by the initial weights, and stays there.
     Fixed,
-    /// Draws a path by the delay that the host's connections lately measured on it.
+    /// Draws a path by the delay that the host's connections recently measured on it.
     DelayWeighted,
     /// EXP3 with the signals and the initial weights of the TCP Path Changer's paper.
     Paper,

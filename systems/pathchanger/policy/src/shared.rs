@@ -19,7 +19,7 @@ pub struct PathLearnt {
     pub factor: f64,
     /// The time that a short transfer's first segments take on it, where that is measured: the policy `delay-weighted` does.
     pub delay: Option<Span>,
-    /// Whether nobody takes it, as it failed, or as an answer to a SYN is late.
+    /// Whether no connection takes it, as it failed, or as an answer to a SYN is late.
     pub dead: bool,
     /// Since when nothing has been delivered on it, where it failed: the last delivery before, or the failure if there was none.
     pub failed: Option<Time>,
@@ -27,7 +27,7 @@ pub struct PathLearnt {
     pub delivers: bool,
     /// Whether a connection failed on it that has no other path, so that none but the agent tries it.
     pub stranded: bool,
-    /// Whether no SYN-ACK takes it: it is dead, or acknowledgements were lost on it. That these arrive again nobody measures,
+    /// Whether no SYN-ACK takes it: it is dead, or acknowledgements were lost on it. It is not measured that these arrive again,
     /// and one that is lost costs a retransmission, where a SYN-ACK costs a second. So they return first.
     pub unanswered: bool,
 }
@@ -45,7 +45,7 @@ struct Known {
     unanswered: bool,
 }
 
-/// After acknowledgements were lost on a path, SYN-ACKs wait for so many times as long as those.
+/// After acknowledgements were lost on a path, SYN-ACKs wait for this multiple of the time of those.
 const REPLY_HOLDS: u64 = 4;
 
 impl Known {
@@ -115,7 +115,7 @@ impl Shared {
         std::array::from_fn(|_| words.next().map_or(0, |word| word.load(Ordering::Relaxed)))
     }
 
-    /// The table for other paths: `places` says for each of them where it is in this one. A new path begins with the best
+    /// The table for other paths: `places` gives for each of them where it is in this one. A new path begins with the best
     /// gain of those that stay, and with nothing measured.
     pub fn rearranged(&self, places: &[Option<usize>]) -> Self {
         let words = self.words();

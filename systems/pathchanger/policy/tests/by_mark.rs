@@ -1,4 +1,4 @@
-//! Connections that begin without a state, as the program in TCP begins them: their mark says on which path they are.
+//! Connections that begin without a state, as the program in TCP begins them: their mark shows on which path they are.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn begin(shared: &Arc<Shared>, rtts: &[u64], random: u32) -> Connection {
     Connection::begin(&settings(), &paths(rtts), Some(shared.clone()), at(0), random).unwrap()
 }
 
-/// An hour after the host's start, and so many milliseconds.
+/// An hour after the host's start, and `millis` milliseconds.
 fn at(millis: u64) -> Time {
     Time::from_nanos(3_600_000_000_000) + Span::from_millis(millis)
 }

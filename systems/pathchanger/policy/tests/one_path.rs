@@ -136,7 +136,7 @@ fn without_an_agent_that_tries_it_a_connection_does_after_nine_minutes() {
 }
 
 #[test]
-fn a_connection_that_left_the_path_strands_nobody_there() {
+fn a_connection_that_left_the_path_strands_none_there() {
     let mut host = Host::new(2);
     let mut leaving = host.bound();
     leaving.restrict(0);
@@ -156,7 +156,7 @@ fn lost_acknowledgements_keep_others_off_for_four_seconds_only() {
     assert_eq!((decision.reason, decision.stay), (Some(Reason::AckLoss), Some(Stay::OnlyPath)));
     assert_eq!(host.on_first(), 0);
     host.wait(5_000);
-    assert!(host.on_first() > 0, "that they arrive again nobody measures");
+    assert!(host.on_first() > 0, "it is not measured that they arrive again");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn where_all_others_are_dead_a_signal_says_so() {
     let mut congested = host.bound();
     congested.restrict(0);
     congested.handle_round(host.round(10, 10), 0);
-    // On the other path somebody is stuck.
+    // On the other path a connection is stuck.
     let mut stuck = loop {
         let connection = host.open();
         if connection.path() == 1 {

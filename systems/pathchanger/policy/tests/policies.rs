@@ -290,7 +290,7 @@ fn reordering_by_a_move_to_a_shorter_path_halves_what_that_path_earns() {
     }
 }
 
-/// A connection that only receives, and has received so many bytes.
+/// A connection that only receives, and has received `received` bytes.
 fn receiving(at_ms: u64, received: u32) -> Round {
     Round { received, ..at(at_ms, 0) }
 }
@@ -334,7 +334,7 @@ fn a_path_that_failed_is_not_drawn_again_before_something_arrives() {
             let mut seen = [0, first, second, third];
             seen.sort_unstable();
             assert_eq!(seen, [0, 1, 2, 3], "{policy:?}");
-            // All have failed: it begins anew, and only the last is known to have failed.
+            // All have failed: it begins again, and only the last is known to have failed.
             assert_ne!(conn.handle_timeout(at(8_000, 0), false, random).path, third);
         }
     }

@@ -86,7 +86,7 @@ fn a_path_that_recovers_is_found_again() {
 }
 
 #[test]
-fn a_connection_that_was_not_judged_tells_nothing() {
+fn a_connection_that_was_not_judged_shows_nothing() {
     let shared = Arc::new(Shared::default());
     for policy in PolicyName::ALL {
         let config = config(policy, WeightsName::Prefix);

@@ -112,7 +112,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// Runs the host daemon until `shutdown` completes; calls `ready` when paths are in place.
 ///
 /// On return nothing of it is left in the kernel, and connections go on along the default route; unless `shutdown` or
-/// `options` say that it is kept, or the daemon failed while at work and another can take over. What an earlier daemon
+/// `options` keep it, or the daemon failed while at work and another can take over. What an earlier daemon
 /// left is taken over: programs, maps, rules and routes are changed in place, and no connection notices. A daemon that
 /// ends before it is at work leaves all of that as it was.
 ///
@@ -265,7 +265,7 @@ impl Host {
         Ok(())
     }
 
-    /// Has paths follow what connections have learnt of them.
+    /// Makes paths follow what connections have learnt of them.
     fn look_at_paths(&mut self) -> Result<(), AgentError> {
         let learnt = self.program.learnt()?;
         let (ground, settings) = (&self.routing.ground, &self.options.config.agent);

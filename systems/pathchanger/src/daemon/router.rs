@@ -54,10 +54,10 @@ pub struct RouterOptions {
 
 /// Runs the router daemon until `shutdown` completes; calls `ready` when Path IDs are in place.
 ///
-/// On return nothing of it is left in the kernel, unless `shutdown` or `options` say that it is kept, or the daemon
+/// On return nothing of it is left in the kernel, unless `shutdown` or `options` keep it, or the daemon
 /// failed. What an earlier daemon left is taken over in place, and stays as it is until the controller answers. An
 /// interface that does not exist is reported as a link that is down, until it appears. Whatever comes through `looks`
-/// has the daemon look at once at what it would look at within a second.
+/// makes the daemon look at once at what it would look at within a second.
 pub async fn run_router(
     options: RouterOptions,
     looks: UnboundedReceiver<()>,

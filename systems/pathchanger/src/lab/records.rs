@@ -1,4 +1,4 @@
-//! What the agents' records say about moves and about changes of paths.
+//! What the agents' records show about moves and about changes of paths.
 
 use crate::daemon::EventLine;
 use std::{collections::BTreeMap, fs, net::SocketAddr, path::PathBuf};

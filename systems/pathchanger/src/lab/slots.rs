@@ -80,7 +80,7 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    /// A line that says that these paths, by id and slot, lead to `fd02:0:9::/64`.
+    /// A line that reports that these paths, by id and slot, lead to `fd02:0:9::/64`.
     fn line(ids: &[(u32, u32)]) -> String {
         let path = |(id, slot): &(u32, u32)| PathRecord { id: *id, name: format!("A>B#{id:08x}"), slot: *slot };
         let paths = ids.iter().map(path).collect();

@@ -12,7 +12,7 @@ use super::{
     Controller, LONGEST_WAIT,
 };
 
-/// Throughput is not judged after a move for at least so many round trips. Our choice: as `timescale`, a loss and its
+/// Throughput is not judged after a move for at least this number of round trips. Our choice: as `timescale`, a loss and its
 /// repair.
 const SETTLING_ROUNDS: f64 = 3.0;
 /// Below this share of what the formula predicts an aggregate is idle. Our choice: the formula is seldom off by so
@@ -91,7 +91,7 @@ impl Controller {
 }
 
 impl PredictionError {
-    /// After a move the aggregate got so many bits per second.
+    /// After a move the aggregate got `got` bits per second.
     pub(super) fn note(&mut self, formula: Option<f64>, history: Option<f64>, got: f64) {
         if got <= 0.0 {
             return;

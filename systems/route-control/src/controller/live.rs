@@ -39,7 +39,7 @@ impl Controller {
         self
     }
 
-    /// What the last measurement of an egress says of each of its targets; nothing where there is one only.
+    /// What the last measurement of an egress shows of each of its targets; nothing where there is one only.
     pub fn target_reports(&self, egress: usize) -> &[TargetReport] {
         self.egresses.get(egress).map_or(&[], |of| &of.targets)
     }

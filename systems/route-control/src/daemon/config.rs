@@ -48,7 +48,7 @@ pub struct SiteSettings {
     /// What moves.
     #[serde(default)]
     pub moves: Moves,
-    /// So many targets must be reachable by an egress; by default more than half of them.
+    /// This number of targets must be reachable by an egress; by default more than half of them.
     #[serde(default)]
     pub quorum: Option<u32>,
     /// Whether packets return to the primary by themselves.
@@ -60,7 +60,7 @@ pub struct SiteSettings {
     /// Whether traffic that passes the egresses is measured; by default that is so where decisions go by throughput.
     #[serde(default)]
     pub passive: Option<bool>,
-    /// Bits of the packet mark that nobody else on this router uses.
+    /// Bits of the packet mark that nothing else on this router uses.
     #[serde(default = "default_mask")]
     pub mark_mask: u32,
 }
@@ -121,7 +121,7 @@ pub struct EgressConfig {
     /// Whether what it carries costs money.
     #[serde(default)]
     pub metered: bool,
-    /// With `moves = "new-connections"`: how long after a move away flows may stay; those that are left then begin anew.
+    /// With `moves = "new-connections"`: how long after a move away flows may stay; those that are left then begin again.
     #[serde(default)]
     pub drain: Option<Span>,
     /// The prefixes that its provider lets through as sources: packets from there leave by this egress, or not at all.

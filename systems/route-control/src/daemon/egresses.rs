@@ -15,14 +15,14 @@ pub(super) struct Egresses {
     pub(super) ways: Vec<Ways>,
     /// By egress and family: what is missing.
     pub(super) followed: Vec<[Followed; 2]>,
-    /// When to look again at ways that are missing since a moment.
+    /// When to look again at paths that are missing since a moment.
     recheck: Option<Instant>,
     /// By egress and family: why the kernel takes no route by it.
     refused: BTreeMap<(usize, Family), String>,
 }
 
 impl Egresses {
-    /// So many egresses, of which nothing is known yet.
+    /// `count` egresses, of which nothing is known yet.
     pub(super) fn new(count: usize) -> Self {
         Egresses {
             links: vec![None; count],
@@ -44,7 +44,7 @@ impl Egresses {
         self.links.len()
     }
 
-    /// When to look again at ways that are missing since a moment.
+    /// When to look again at paths that are missing since a moment.
     pub(super) fn recheck(&self) -> Option<Instant> {
         self.recheck
     }
@@ -59,7 +59,7 @@ impl Egresses {
         !self.refused.is_empty()
     }
 
-    /// Takes note of where each leads now, and returns where it led. Ways that are missing since a moment only stay: else each
+    /// Takes note of where each leads now, and returns where it led. Paths that are missing since a moment only stay: else each
     /// renewal of a lease would be an outage. Routes that were refused are tried again.
     pub(super) fn replace(&mut self, mut ways: Vec<Ways>) -> Vec<Ways> {
         self.followed.resize_with(ways.len(), Default::default);

@@ -15,7 +15,7 @@ pub(super) struct Side {
     /// By whose decisions it goes, without targets of its own.
     pub(super) follows: Option<Family>,
     pub(super) controller: Controller,
-    /// By egress: what the controller was told of its carrier.
+    /// By egress: what was passed to the controller of its carrier.
     pub(super) usable: Vec<bool>,
     /// How much later than due the next probes leave.
     pub(super) jitter: Span,
@@ -23,7 +23,7 @@ pub(super) struct Side {
     pub(super) moved: BTreeMap<&'static str, u64>,
     pub(super) decided: u64,
     pub(super) active_since: f64,
-    /// What the log said last: why packets stay or move, and the health of each egress.
+    /// What was logged last: why packets stay or move, and the health of each egress.
     pub(super) logged_reason: Option<Reason>,
     pub(super) told_health: Vec<String>,
 }
@@ -184,7 +184,7 @@ impl RouteControl {
     }
 }
 
-/// What all families say, or what each says where they differ.
+/// What holds for all families, or for each where they differ.
 pub(super) fn agreed(all: impl Iterator<Item = (String, String)>) -> String {
     let all: Vec<(String, String)> = all.collect();
     let first = all.first().map(|(_, said)| said.clone()).unwrap_or_default();

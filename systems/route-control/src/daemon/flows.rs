@@ -1,4 +1,4 @@
-//! Keeps each flow on its egress, and has those begin anew that cannot live there.
+//! Keeps each flow on its egress, and makes those begin again that cannot live there.
 
 use crate::Health;
 use sidestep_hostd::AgentError;
@@ -25,7 +25,7 @@ pub(super) struct Flows {
     dead: BTreeSet<(Family, usize)>,
     /// When the flows of a family have to be gone from an egress.
     drains: BTreeMap<(Family, usize), Instant>,
-    /// Egresses whose flows of a family are to begin anew.
+    /// Egresses whose flows of a family must begin again.
     doomed: Vec<(Family, usize)>,
     pub(super) forgotten: u64,
 }
@@ -36,7 +36,7 @@ pub(super) fn name(table_base: u32) -> String {
 }
 
 impl RouteControl {
-    /// Has the kernel have the table of flows, or not.
+    /// Puts the table of flows into the kernel, or removes it.
     pub(super) fn apply_flows(&mut self) -> Result<(), AgentError> {
         let numbers = self.numbers();
         if self.options.config.route_control.moves == Moves::Aggregate {
@@ -61,7 +61,7 @@ impl RouteControl {
         Ok(())
     }
 
-    /// Whether somebody has changed the table of flows.
+    /// Whether another program has changed the table of flows.
     pub(super) fn forget_lost_flows(&mut self) -> Result<bool, AgentError> {
         let Some(flows) = &mut self.flows else { return Ok(false) };
         let is_as_it_was = flows.table.fingerprint()? == flows.fingerprint;
@@ -80,7 +80,7 @@ impl RouteControl {
         flows.drains.extend(after.map(|after| ((family, from), Instant::now() + after.to_std())));
     }
 
-    /// Notes the egresses whose flows cannot live any more; they begin anew only if there is an egress for them.
+    /// Notes the egresses whose flows cannot live any more; they begin again only if there is an egress for them.
     pub(super) fn note_dead(&mut self) {
         if self.flows.is_none() {
             return;
@@ -120,7 +120,7 @@ impl RouteControl {
         });
     }
 
-    /// Has flows begin anew whose egress is dead, or whose time there is over.
+    /// Makes flows begin again whose egress is dead, or whose time there is over.
     pub(super) fn forget_flows(&mut self) -> Result<(), AgentError> {
         let numbers = self.numbers();
         let Some(flows) = &mut self.flows else { return Ok(()) };
@@ -128,7 +128,7 @@ impl RouteControl {
             flows.table.forget(family, numbers.mark(egress))?;
             flows.forgotten += 1;
             let family = family.to_string();
-            tracing::info!(egress, family, "flows of an egress begin anew by another");
+            tracing::info!(egress, family, "flows of an egress begin again by another");
         }
         Ok(())
     }

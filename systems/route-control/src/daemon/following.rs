@@ -16,17 +16,17 @@ const GRACE: Duration = Duration::from_millis(500);
 /// Longer than the daemon sleeps: it looks around once a second at the least.
 pub(super) const PAUSE: sidestep_net::Span = sidestep_net::Span::from_millis(1_500);
 
-/// Why packets of a family cannot be probed, and since when a way is missing.
+/// Why packets of a family cannot be probed, and since when a path is missing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Followed {
-    /// Said already: why probes of the family cannot be sent.
+    /// Logged already: why probes of the family cannot be sent.
     pub(super) unprobed: Option<String>,
-    /// When the way was missed first.
+    /// When the path was missed first.
     missed: Option<Instant>,
 }
 
 impl Followed {
-    /// Takes note whether the way is missed `now`; returns until when it is kept.
+    /// Takes note whether the path is missed `now`; returns until when it is kept.
     pub(super) fn miss(&mut self, is_missed: bool, now: Instant) -> Option<Instant> {
         self.missed = is_missed.then(|| self.missed.unwrap_or(now));
         self.missed.map(|missed| missed + GRACE)
@@ -34,7 +34,7 @@ impl Followed {
 }
 
 impl RouteControl {
-    /// Reads where each egress leads now, and tells the controller which can be used at all.
+    /// Reads where each egress leads now, and reports to the controller which can be used at all.
     pub(super) async fn read_links(&mut self) -> Result<(), AgentError> {
         let network = Network::read(&self.netlink, &self.options.config).await?;
         let before = self.egresses.replace(network.ways(&self.options.config));
@@ -48,7 +48,7 @@ impl RouteControl {
         Ok(())
     }
 
-    /// Says where an egress leads, when that has changed.
+    /// Logs where an egress leads, when that has changed.
     fn log_ways(&self, egress: usize, before: Option<&Ways>) {
         let (Some(ways), Some(of)) = (self.egresses.ways.get(egress), self.options.config.egresses.get(egress)) else {
             return;
@@ -68,7 +68,7 @@ impl RouteControl {
         }
     }
 
-    /// Says once which delegated prefixes belong to no egress as far as can be told.
+    /// Logs once which delegated prefixes belong to no egress as far as is known.
     fn log_unclaimed(&mut self, network: &Network) {
         if !self.options.config.egresses.iter().any(super::EgressConfig::follows_sources) {
             return;
@@ -83,7 +83,7 @@ impl RouteControl {
         }
     }
 
-    /// Has the sockets be those of the addresses and interfaces that are there.
+    /// Makes the sockets those of the addresses and interfaces that are there.
     fn follow_sockets(&mut self) {
         let given_up = self.probers.follow(&self.options.config, self.numbers(), &self.egresses);
         for (family, probe) in given_up {
@@ -128,7 +128,7 @@ impl RouteControl {
         families.map(status).collect()
     }
 
-    /// Says which egresses cannot be probed any more, and which can again.
+    /// Logs which egresses cannot be probed any more, and which can again.
     pub(super) fn look_at_probing(&mut self) {
         for egress in 0..self.egresses.followed.len() {
             for (place, family) in Family::ALL.into_iter().enumerate() {
@@ -156,7 +156,7 @@ impl RouteControl {
         }
     }
 
-    /// Says once that a dead egress leads to a next hop of the file, while the network has another one for its interface.
+    /// Logs once that a dead egress leads to a next hop of the file, while the network has another one for its interface.
     pub(super) async fn look_for_stale_hops(&mut self) -> Result<(), AgentError> {
         let named = |of: &super::EgressConfig| of.hops().next().is_some();
         let told = |egress: usize| self.sides.iter().filter_map(move |side| side.told_health.get(egress));
@@ -193,8 +193,8 @@ impl RouteControl {
         Ok(())
     }
 
-    /// Notices that the daemon did not run for a while, as the machine was suspended or the process stopped. What was on its way then says
-    /// nothing, but for answers that wait in the sockets.
+    /// Notices that the daemon did not run for a while, as the machine was suspended or the process stopped. What was in
+    /// flight then shows nothing, but for answers that wait in the sockets.
     pub(super) fn look_for_pause(&mut self) -> Result<(), AgentError> {
         let Some(pause) = self.probers.look_for_pause() else { return Ok(()) };
         for socket in 0..self.probers.len() {

@@ -21,13 +21,13 @@ use sidestep_hostd::{AgentError, Proposal, speed};
 pub const PUBLIC_TARGETS: [&str; 6] =
     ["1.1.1.1", "8.8.8.8", "9.9.9.9", "2606:4700:4700::1111", "2001:4860:4860::8888", "2620:fe::fe"];
 
-/// Where the kernel says how fast a link is.
+/// Where the kernel shows how fast a link is.
 const SPEEDS: &str = "/sys/class/net";
 /// Where systemd-networkd has its leases and links, by the numbers of interfaces.
 const NETWORKD: [&str; 2] = ["/run/systemd/netif/leases", "/run/systemd/netif/links"];
-/// Where resolvconf has what each client of DHCP has told it, by interface and program.
+/// Where resolvconf has what each client of DHCP has given it, by interface and program.
 const RESOLVCONF: &str = "/run/resolvconf/interfaces";
-/// So many name servers of a provider are probed.
+/// This number of name servers of a provider is probed.
 const MAX_SERVERS: usize = 2;
 
 /// Reads the default routes of all tables, the leases and the firewall, and writes a configuration of a route controller whose egresses
@@ -79,13 +79,13 @@ fn address(text: &str) -> Option<IpAddr> {
     text.trim().parse().ok()
 }
 
-/// What the machine says.
+/// What the machine shows.
 struct Machine {
     interfaces: Vec<Interface>,
     addresses: Vec<InterfaceAddress>,
     /// The default routes, the preferred ones first.
     uplinks: Vec<Uplink>,
-    /// Families of which somebody translates the sources of packets.
+    /// Families whose packets have their sources translated.
     translated: Vec<Family>,
     /// Rules that could not be read.
     unseen: Vec<String>,
@@ -352,7 +352,7 @@ mod tests {
             RouteControlConfig::parse(&proposal.text).unwrap_or_else(|error| panic!("{error}\n{}", proposal.text));
         let names: Vec<_> = config.egresses.iter().map(|one| (one.name.as_str(), one.follows())).collect();
         assert_eq!(names, [("wan0", true), ("wwan0", true)]);
-        // IPv6 has one way out only.
+        // IPv6 has one egress only.
         assert_eq!(config.route_control.destinations, ["0.0.0.0/0".parse().unwrap()]);
         assert!(config.egresses[0].follows_sources() && !config.egresses[1].follows_sources());
         assert!(

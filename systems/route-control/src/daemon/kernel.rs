@@ -1,4 +1,4 @@
-//! Makes the kernel's rules and routes say what was decided.
+//! Makes the kernel's rules and routes follow what was decided.
 //!
 //! Each egress has a routing table with the destinations and its targets. One more table has the destinations by the egress in use,
 //! and the last one refuses them. All are ours alone, and rules lead there:
@@ -126,7 +126,7 @@ pub(super) async fn inherited_egresses(
     Ok(found)
 }
 
-/// Removes rules and routes of a route controller, whoever made them; returns whether there were any.
+/// Removes rules and routes of a route controller, also those that other programs made; returns whether there were any.
 pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32) -> Result<bool, AgentError> {
     let numbers = Numbers { base: table_base, priority, mask: 0 };
     let found = FlowTable::open(&super::flows::name(table_base), 0)?.remove()?;
@@ -152,8 +152,8 @@ fn decision_routes(config: &RouteControlConfig, numbers: Numbers, ways: &Ways, f
     destinations.filter(|destination| Family::of(**destination) == family).map(route).collect()
 }
 
-/// Where a route by an egress leads. The kernel is not to look for a way to the next hop: for IPv6 it would find our own routes that
-/// throw, and refuse.
+/// Where a route by an egress leads. The kernel must not look for a path to the next hop: for IPv6 it would find our own
+/// routes that throw, and refuse.
 fn lead(via: Option<IpAddr>, interface: u32) -> Target {
     let hop = NextHop { via, interface };
     if via.is_some() { Target::OnLink(hop) } else { Target::Via(vec![hop]) }
@@ -174,7 +174,7 @@ impl Tables {
         Tables { kernel: KernelRouting::new(numbers.domain()), inner: Vec::new(), again: None }
     }
 
-    /// Whether routes that were refused are to be tried again now.
+    /// Whether routes that were refused should be tried again now.
     pub(super) fn is_due(&self) -> bool {
         self.again.is_some_and(|again| again <= Instant::now())
     }
@@ -249,7 +249,7 @@ impl RouteControl {
         Numbers::of(&self.options)
     }
 
-    /// Tells the controllers which egresses can be used at all.
+    /// Reports to the controllers which egresses can be used at all.
     pub(super) fn report_carriers(&mut self) {
         let now = sidestep_linux::monotonic_now();
         let decides: Vec<Family> =
@@ -298,7 +298,7 @@ impl RouteControl {
         Some(decision_routes(config, self.numbers(), self.egresses.ways.get(active)?, family))
     }
 
-    /// Has packets take the egress in use; everything else is as it should be.
+    /// Makes packets take the egress in use; everything else is as it should be.
     pub(super) async fn steer(&mut self) -> Result<(), AgentError> {
         if self.options.dry_run || !self.tenure.is_at_work() {
             return Ok(());

@@ -1,4 +1,5 @@
-//! What the log says of moves, of what holds them back, and of the health of egresses: a line each, with the numbers that decided.
+//! What the log shows of moves, of what holds them back, and of the health of egresses: a line each, with the numbers that
+//! decided.
 
 use crate::{Decision, Reason};
 use sidestep_linux::netlink::Family;
@@ -6,8 +7,8 @@ use sidestep_linux::netlink::Family;
 use super::RouteControl;
 
 impl RouteControl {
-    /// Says that packets of a family move, or why they do not although the egress in use is not fine or not the primary. The same reason
-    /// is said once.
+    /// Logs that packets of a family move, or why they do not although the egress in use is not fine or not the primary. The
+    /// same reason is logged once.
     pub(super) fn log_decision(&mut self, family: Family, decision: Decision) {
         let Decision { from, to, reason, .. } = decision;
         let Some(side) = self.side_mut(family) else { return };
@@ -44,7 +45,7 @@ impl RouteControl {
         format!("packets of {}", names.join(" and "))
     }
 
-    /// Says of each egress whose health for a family is another than before what it is now.
+    /// Logs the new health of each egress whose health for a family has changed.
     pub(super) fn log_health(&mut self, family: Family) {
         for egress in 0..self.egresses.len() {
             let now = self.input(family, egress).health;

@@ -10,7 +10,7 @@ use sidestep_net::{Bytes, Time};
 
 use super::{Moves, RouteControl, trial::Trials};
 
-/// So many connections are remembered; those of which nothing was seen for longest are forgotten.
+/// This number of connections is remembered; those of which nothing was seen for longest are forgotten.
 const CONNECTIONS: u32 = 65_536;
 
 /// The measurement of passing traffic, and the trials of egresses that it accuses.
@@ -39,7 +39,7 @@ impl Passing {
         };
         for (egress, link) in links.iter().enumerate() {
             let Some(link) = link else { continue };
-            // Of egresses that share an interface the first one counts: packets do not say which next hop they take.
+            // Of egresses that share an interface the first one counts: packets do not show which next hop they take.
             let before = links.iter().take(egress).flatten();
             if before.clone().any(|other| other.index == link.index) || passive.is_attached(netlink, link.index).await?
             {
@@ -50,7 +50,7 @@ impl Passing {
         Ok(())
     }
 
-    /// Whether somebody has removed a program from one of these interfaces.
+    /// Whether another program has removed a program from one of these interfaces.
     pub(super) async fn is_lost(&self, netlink: &Netlink, links: &[Option<Interface>]) -> Result<bool, AgentError> {
         let Some(passive) = &self.passive else { return Ok(false) };
         for link in links.iter().flatten() {
@@ -63,7 +63,7 @@ impl Passing {
 }
 
 impl RouteControl {
-    /// Tells the controller of a family what of it has passed each egress.
+    /// Reports to the controller of a family what of it has passed each egress.
     pub(super) fn report_passages(&mut self, family: Family, now: Time) -> Result<(), AgentError> {
         let Some(passive) = &mut self.passing.passive else { return Ok(()) };
         let samples = passive.sample_family(family)?;

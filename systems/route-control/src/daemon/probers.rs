@@ -84,7 +84,7 @@ impl Probers {
         Ok(prober.receive()?.map(|(at, probe)| (at, probe, prober.target)))
     }
 
-    /// Has the sockets be those of the addresses and interfaces that are there. Returns the probes, by family, whose answers
+    /// Makes the sockets those of the addresses and interfaces that are there. Returns the probes, by family, whose answers
     /// cannot be taken any more.
     pub(super) fn follow(
         &mut self,

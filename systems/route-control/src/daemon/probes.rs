@@ -1,4 +1,4 @@
-//! The sockets by which each egress probes each of its targets, and what is on its way.
+//! The sockets by which each egress probes each of its targets, and what is in flight.
 
 use crate::Probe;
 use std::{collections::VecDeque, future::poll_fn, io, task::Poll};
@@ -18,18 +18,18 @@ use super::{EgressConfig, ProbeKind, TargetConfig, kernel::Numbers, ways::Way};
 const MAX_WAITING: usize = 1_024;
 /// The port of UDP's echo service (RFC 862).
 const ECHO_PORT: u16 = 7;
-/// So many probes in a row that could not be sent are no accident.
+/// This number of probes in a row that could not be sent is no accident.
 const FEW: u32 = 3;
 
 /// What one egress sends to one target.
 ///
-/// The socket belongs to an address and an interface. Where these change, and where the kernel refuses a probe, it is opened anew
+/// The socket belongs to an address and an interface. Where these change, or the kernel refuses a probe, it is opened again
 /// for the next one.
 pub(super) struct Probing {
     pub(super) egress: usize,
     pub(super) target: u32,
     pub(super) family: Family,
-    /// What a reflector of STAMP says of the probes so far.
+    /// What a reflector of STAMP reports of the probes so far.
     pub(super) lost: Option<Directions>,
     /// How to open the socket; or why it is of no use to try.
     spec: Result<(Spec, u32), String>,
@@ -41,11 +41,11 @@ pub(super) struct Probing {
     cause: String,
 }
 
-/// What became of a probe that was to be sent.
+/// What became of a probe that was due.
 pub(super) enum Sent {
     /// It has left, or a full queue has dropped it as it drops other packets.
     Left,
-    /// The host could not send it, which says nothing of the path.
+    /// The host could not send it, which shows nothing of the path.
     Refused,
 }
 
@@ -65,8 +65,8 @@ impl Probing {
         }
     }
 
-    /// Probes leave so from now on: by the interface with this index, or not at all. Those on their way by another socket come back: they
-    /// say nothing, as their answers cannot be taken any more.
+    /// Probes leave so from now on: by the interface with this index, or not at all. Those in flight by another socket come
+    /// back: they show nothing, as their answers cannot be taken any more.
     pub(super) fn follow(&mut self, spec: Result<(Spec, u32), String>) -> Vec<Probe> {
         if self.spec == spec {
             return Vec::new();
@@ -106,7 +106,7 @@ impl Probing {
             (self.failures, self.cause) = (self.failures.saturating_add(1), why.clone());
             return Sent::Refused;
         }
-        // A failure is noted by whoever opens it.
+        // The code that opens it notes a failure.
         let _ = self.open();
         let Some(socket) = &mut self.socket else { return Sent::Refused };
         let now = monotonic_now();
@@ -144,7 +144,7 @@ impl Probing {
     pub(super) fn receive(&mut self) -> Result<Option<(Time, Probe)>, LinuxError> {
         let Some(socket) = &mut self.socket else { return Ok(None) };
         while let Some(reply) = socket.get_mut().receive()? {
-            // Whoever says that the target cannot be reached does not answer for it.
+            // A host that reports the target as unreachable does not answer for it.
             let Reply::Answer(answer) = reply else { continue };
             self.lost = answer.remote.map(|remote| remote.lost).or(self.lost);
             let found = self.waiting.iter().position(|(sequence, ..)| *sequence == answer.sequence);
@@ -202,7 +202,7 @@ pub(super) async fn answered(all: &[Probing]) -> usize {
         for (number, socket) in all.iter().enumerate().filter_map(|(number, one)| Some((number, one.socket.as_ref()?)))
         {
             if let Poll::Ready(Ok(mut guard)) = socket.poll_read_ready(context) {
-                // Before it is read: what comes from now on is reported anew.
+                // Before it is read: what comes from now on is reported again.
                 guard.clear_ready();
                 return Poll::Ready(number);
             }

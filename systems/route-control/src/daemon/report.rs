@@ -1,4 +1,4 @@
-//! Reads the state for whoever asks: by family, and what all families say together.
+//! Reads the state for requests: by family, and over all families together.
 
 use crate::{Health, PredictionError, Reason, RouteControlMode};
 use std::{collections::BTreeMap, time::SystemTime};
@@ -212,7 +212,7 @@ impl RouteControl {
     }
 }
 
-/// What several families say of an egress: the health of each where they differ, and the worst of the numbers.
+/// What several families show of an egress: the health of each where they differ, and the worst of the numbers.
 fn together(of: &[(String, &EgressInput)]) -> EgressInput {
     let inputs = || of.iter().map(|(_, input)| *input);
     let worst = |number: fn(&EgressInput) -> Option<f64>| inputs().filter_map(number).reduce(f64::max);

@@ -7,7 +7,7 @@ use sidestep_linux::netlink::{Family, Interface, Netlink, PROTOCOL, Vrf};
 
 use super::{RouteControlConfig, RouteControlOptions, kernel::Numbers};
 
-/// Refuses bits of the mark at which somebody's rule of routing looks, unless packets go by our marks already.
+/// Refuses bits of the mark that another program's routing rule matches, unless packets go by our marks already.
 pub(super) async fn check_marks(
     netlink: &Netlink,
     options: &RouteControlOptions,
@@ -30,7 +30,7 @@ pub(super) async fn check_marks(
     Err(AgentError::MarkCollision { mask, with, advice })
 }
 
-/// Says which settings of the kernel keep packets from being forwarded, or answers from being taken.
+/// Logs which settings of the kernel keep packets from being forwarded, or answers from being taken.
 pub(super) fn warn_of_sysctls(config: &RouteControlConfig) {
     for (family, file) in [(Family::V4, "ipv4/ip_forward"), (Family::V6, "ipv6/conf/all/forwarding")] {
         if config.families().contains(&family) && read(file) == Some(0) {
@@ -51,7 +51,7 @@ pub(super) fn warn_of_sysctls(config: &RouteControlConfig) {
     }
 }
 
-/// Says what of the links makes moves harder than they look.
+/// Logs what of the links makes moves harder than they look.
 pub(super) fn warn_of_egresses(config: &RouteControlConfig, links: &[Option<Interface>], vrfs: &BTreeMap<String, Vrf>) {
     let mtu = |link: &Option<Interface>| link.as_ref().map(|link| link.mtu);
     let present = || config.egresses.iter().zip(links).filter_map(|(egress, link)| Some((egress, mtu(link)?)));

@@ -6,8 +6,8 @@
 //! - the sources of a default route by its interface that is for these alone (`default from PREFIX`), as OpenWrt has it;
 //! - the sources of a rule whose table has a default route by its interface;
 //! - delegated prefixes. Clients of DHCPv6 route one to nowhere (`unreachable PREFIX`), as far as no link has a part of it, and
-//!   do not say whose it is. It counts for the egress whose addresses have most in common with it, at least the 32 bits of a provider's
-//!   allocation (RFC 6177 and the registries' policies), and more than those of any other egress.
+//!   do not show whose it is. It counts for the egress whose addresses have most in common with it, at least the 32 bits of
+//!   a provider's allocation (RFC 6177 and the registries' policies), and more than those of any other egress.
 
 use ipnet::IpNet;
 use sidestep_linux::netlink::{Family, PROTOCOL};
@@ -41,7 +41,7 @@ pub(super) fn of(config: &RouteControlConfig, network: &Network) -> Vec<Vec<IpNe
                 mine.push(*prefix);
                 continue;
             }
-            // Two home routers often give the same private subnet: then the address itself tells them apart.
+            // Two home routers often give the same private subnet: then the address itself distinguishes them.
             let hosts = own(network, egress).filter(|address| prefix.contains(address)).map(|one| one.addr().into());
             mine.extend(hosts.filter(|host| !others().any(|other| has(network, egresses.get(other), *host))));
         }
@@ -73,7 +73,7 @@ fn has(network: &Network, egress: Option<&EgressConfig>, host: IpNet) -> bool {
     egress.is_some_and(|egress| own(network, egress).any(|one| one.addr() == host.addr()))
 }
 
-/// What an egress's interface and its routes say.
+/// What an egress's interface and its routes show.
 fn found(config: &RouteControlConfig, network: &Network, egress: &EgressConfig) -> Vec<IpNet> {
     let Some(link) = network.link(egress) else { return Vec::new() };
     let defaults = || network.uplinks.defaults.iter().filter(|one| one.route.hop.interface == link.index);
@@ -94,7 +94,7 @@ fn found(config: &RouteControlConfig, network: &Network, egress: &EgressConfig) 
     found
 }
 
-/// The egress whose provider has delegated a prefix, as far as that can be told.
+/// The egress whose provider has delegated a prefix, as far as that is known.
 fn provider<'a>(config: &'a RouteControlConfig, network: &Network, prefix: IpNet) -> Option<&'a str> {
     let alike = |egress: &EgressConfig| own(network, egress).map(|address| common(address, prefix)).max().unwrap_or(0);
     let mut ranked: Vec<(u32, &str)> = config.egresses.iter().map(|of| (alike(of), of.name.as_str())).collect();

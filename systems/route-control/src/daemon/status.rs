@@ -1,4 +1,4 @@
-//! What the route controller says of itself: the egresses, their targets, and the last decisions with what they went by.
+//! What the route controller reports of itself: the egresses, their targets, and the last decisions with what they went by.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use sidestep_net::Rate;
 use super::{Moves, ProbeKind, WayStatus};
 use sidestep_hostd::{AgentError, effect::Overridden, firewall::RestoredMarks, status::read_status};
 
-/// The name of the socket at which the status is told.
+/// The name of the socket at which the status is given.
 pub(super) const SOCKET: &str = "sidestep-route-control/status";
 
 /// The state of a route controller.
@@ -99,11 +99,11 @@ pub struct FamilyEgress {
 pub struct PredictionErrors {
     /// The mean error of the formula, as a share of what TCP got.
     pub formula: f64,
-    /// After so many moves.
+    /// After this number of moves.
     pub formula_moves: u32,
     /// The mean error of the history, likewise.
     pub history: f64,
-    /// After so many moves.
+    /// After this number of moves.
     pub history_moves: u32,
 }
 
@@ -219,7 +219,7 @@ pub struct DecisionRecord {
     pub inputs: BTreeMap<String, EgressInput>,
 }
 
-/// What a route controller of the calling thread's network namespace says of itself; `None` if there is none.
+/// What a route controller of the calling thread's network namespace reports of itself; `None` if there is none.
 pub fn route_control_status() -> Result<Option<RouteControlStatus>, AgentError> {
     read_status(SOCKET)
 }

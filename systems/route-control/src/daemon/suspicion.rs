@@ -1,10 +1,11 @@
 //! Passing traffic accuses an egress, and a trial finds out who is right.
 //!
-//! Probes may be answered by whoever stands at the egress, as a captive portal does, while nothing is forwarded. So an egress is
-//! suspected for a family when TCP sends again and again by it, and nothing that left by it has been answered meanwhile. Many causes
-//! look like that: one dead server, a scan of empty addresses, an outage beyond all egresses. The trial tells them apart: it connects
-//! to the same far ends by the accused egress and by another one at the same time. If some answer by the other, and none by the accused,
-//! the accused forwards nothing. A far end that answers by neither says nothing of the egress.
+//! Probes may be answered by a device at the egress, such as a captive portal, while nothing is forwarded. So an egress is
+//! suspected for a family when TCP sends again and again by it, and nothing that left by it has been answered meanwhile.
+//! Many causes look like that: one dead server, a scan of empty addresses, an outage beyond all egresses. The trial
+//! distinguishes them: it connects to the same far ends by the accused egress and by another one at the same time. If some
+//! answer by the other, and none by the accused, the accused forwards nothing. A far end that answers by neither shows
+//! nothing of the egress.
 //!
 //! An egress that was found guilty carries no traffic any more that could acquit it, so the trial is repeated with the far ends that
 //! have answered, ever more rarely. If none of them answers by any egress any more, it is released after a while: the next traffic
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 use sidestep_linux::bpf::passive::PassiveSample;
 use sidestep_net::{Span, Time};
 
-/// So many transmissions again without any answer make an egress suspect.
+/// This number of retransmissions without any answer makes an egress suspect.
 const ENOUGH: u64 = 3;
 /// For at least so long nothing was answered.
 const SILENCE: Span = Span::from_secs(1);
@@ -23,12 +24,12 @@ const SILENCE: Span = Span::from_secs(1);
 const WAITS: (Span, Span) = (Span::from_secs(5), Span::from_secs(60));
 /// Between two trials of an egress that was found guilty, at first and at most.
 const RETRIALS: (Span, Span) = (Span::from_secs(5), Span::from_secs(300));
-/// An egress whose witnesses have all fallen silent is released after so many trials.
+/// An egress whose witnesses have all fallen silent is released after this number of trials.
 const MAX_SILENT: u32 = 6;
 /// Far ends that are asked in a trial.
 pub(super) const WITNESSES: usize = 3;
 
-/// What passing traffic of one family says against one egress.
+/// What passing traffic of one family shows against one egress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Suspicion {
     /// Transmissions again since something was answered last, and since when.
@@ -126,7 +127,7 @@ impl Suspicion {
         None
     }
 
-    /// Has the next trial wait, twice as long as the last one did.
+    /// Makes the next trial wait, twice as long as the last one did.
     fn postpone(&mut self, now: Time, before: Option<Span>, (first, most): (Span, Span)) {
         let wait = before.map_or(first, |before| (before * 2).min(most));
         self.wait = Some(wait);
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_end_that_answers_by_no_egress_convicts_nobody_and_trials_become_rare() {
+    fn a_far_end_that_answers_by_no_egress_convicts_none_and_trials_become_rare() {
         let mut suspicion = Suspicion::default();
         let (mut now, mut trials) = (0.0, 0);
         while now < 600.0 {

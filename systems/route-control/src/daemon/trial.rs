@@ -102,7 +102,7 @@ impl RouteControl {
 
     /// A trial is over.
     pub(super) fn handle_outcome(&mut self, outcome: Result<Outcome, JoinError>) {
-        // A trial does not panic, and nobody cancels it but whoever forgets them all.
+        // A trial does not panic, and only the code that forgets them all cancels it.
         let Ok(Outcome { family, accused, other, findings }) = outcome else { return };
         let now = monotonic_now();
         let Some(suspicion) = self.passing.trials.suspicions.get_mut(&(family, accused)) else { return };
@@ -118,7 +118,7 @@ impl RouteControl {
         self.report_verdict((family, accused), now, forwards, &evidence);
     }
 
-    /// Tells the controller whether what passes an egress gets through, and says why.
+    /// Reports to the controller whether what passes an egress gets through, and logs why.
     fn report_verdict(&mut self, (family, egress): (Family, usize), now: Time, forwards: bool, evidence: &str) {
         let (name, of) = (self.name(egress).to_string(), family.to_string());
         if forwards {
@@ -147,7 +147,7 @@ fn socket(far: SocketAddr, mark: u32) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Whether a far end takes a connection. A reset may come from whoever stands in the way, and is no answer.
+/// Whether a far end takes a connection. A reset may come from a device on the path, and is no answer.
 async fn answers(socket: Option<TcpSocket>, far: SocketAddr) -> bool {
     let Some(socket) = socket else { return false };
     matches!(timeout(PATIENCE, socket.connect(far)).await, Ok(Ok(_)))

@@ -17,7 +17,7 @@ use super::{EgressConfig, RouteControlConfig, follow::Hop, sources};
 pub(super) struct Ways {
     /// Its interface, if it is there.
     pub(super) link: Option<Interface>,
-    /// The way of IPv4, and that of IPv6.
+    /// The path of IPv4, and that of IPv6.
     ways: [Option<Result<Way, String>>; 2],
     /// The prefixes whose packets leave by it or not at all.
     pub(super) sources: Vec<IpNet>,
@@ -66,12 +66,12 @@ impl Ways {
         }
     }
 
-    /// Whether packets of a family are to leave by it.
+    /// Whether packets of a family should leave by it.
     pub(super) fn has(&self, family: Family) -> bool {
         self.ways[place(family)].is_some()
     }
 
-    /// Takes the ways that were there before, where they are missing now.
+    /// Takes the paths that were there before, where they are missing now.
     pub(super) fn keep(&mut self, family: Family, before: &Ways) {
         self.ways[place(family)].clone_from(&before.ways[place(family)]);
     }
@@ -90,7 +90,7 @@ impl Network {
         })
     }
 
-    /// The ways of each egress.
+    /// The paths of each egress.
     pub(super) fn ways(&self, config: &RouteControlConfig) -> Vec<Ways> {
         let sources = sources::of(config, self);
         let mut families = config.families();

@@ -24,7 +24,7 @@ pub struct Controlled {
 /// The port of the reflectors: the standard's.
 pub const PORT: u16 = 862;
 
-/// The controlled edges of a scenario, in the order of their nodes; an error says why the lab cannot do what the settings ask.
+/// The controlled edges of a scenario, in the order of their nodes; an error means that the lab cannot do what the settings ask.
 pub fn controlled(scenario: &Scenario, settings: &RouteControlSettings) -> Result<Vec<Controlled>, String> {
     let topology = &scenario.topology;
     let connections = scenario.flows.iter().filter(|flow| flow.transport().is_some());
@@ -66,7 +66,7 @@ fn links(topology: &Topology, router: NodeId) -> Vec<ArcId> {
     arcs.filter(|arc| topology.is_router(topology.head(*arc))).collect()
 }
 
-/// The ways out of an edge to another one, the shortest first.
+/// The paths out of an edge to another one, the shortest first.
 fn egresses(topology: &Topology, edge: NodeId, far: NodeId) -> Result<Vec<Vec<ArcId>>, String> {
     let name = |node: NodeId| &topology.node(node).name;
     let links = links(topology, edge);
@@ -75,7 +75,7 @@ fn egresses(topology: &Topology, edge: NodeId, far: NodeId) -> Result<Vec<Vec<Ar
     for arc in links {
         let next = topology.head(arc);
         let Some((rest, distance)) = beyond.first_path(next, far).zip(beyond.distance(next, far)) else { continue };
-        // Routers forward as the IGP says, which knows of no egress.
+        // Routers forward by the IGP, which knows of no egress.
         if Igp::new(topology).first_path(next, far).as_ref() != Some(&rest) {
             return Err(format!(
                 "`{}` sends back to `{}` what is for `{}`: raise a weight",

@@ -10,7 +10,7 @@ use sidestep_sim::{RunOptions, SimError, run, system::Registry};
 
 use super::RouteControl;
 
-/// A site `E` with two ways to `D`: 8 Mbit/s over `P`, which is shorter, and 5 Mbit/s over `B`; 40 ms both ways.
+/// A site `E` with two paths to `D`: 8 Mbit/s over `P`, which is shorter, and 5 Mbit/s over `B`; 40 ms in both directions.
 fn site(duration: &str) -> ScenarioBuilder {
     let thin = |rate: &str, weight: i64| part([("rate", rate), ("delay", "20 ms")]).with("weight", weight);
     ScenarioBuilder::new(duration)

@@ -265,7 +265,7 @@ fn a_primary_that_loses_at_random_and_dies_for_a_while_has_to_prove_that_it_lost
     assert_eq!(bench.controller.active(), 0);
 }
 
-/// Two egresses of which the first carries the aggregate; its probes are lost as `path` says, and `passage` is what passes it.
+/// Two egresses of which the first carries the aggregate; its probes are lost as `path` gives, and `passage` is what passes it.
 fn with_passage(path: impl Fn(f64) -> f64, passage: Passage, settings: &RouteControlSettings) -> Bench {
     let mut bench = Bench::two(settings);
     while let Some((now, timeout)) = bench.controller.next_timeout().filter(|(due, _)| *due < at(15.0)) {

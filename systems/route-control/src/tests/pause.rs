@@ -1,4 +1,4 @@
-//! Probes that say nothing, and drivers that come late.
+//! Probes that show nothing, and drivers that come late.
 
 use super::*;
 
@@ -99,7 +99,7 @@ fn probes_that_could_not_be_sent_are_no_losses_and_an_egress_of_which_most_were_
                 break bench.controller.report(0).unwrap();
             }
         };
-        // What was sent of the measurement is lost; below half of it says nothing.
+        // What was sent of the measurement is lost; below half of it shows nothing.
         assert_eq!((decided.health, decided.lost), (health, lost), "{first_void} of period {period}");
     }
 }

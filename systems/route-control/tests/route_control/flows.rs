@@ -1,4 +1,4 @@
-//! `moves = "new-connections"`: flows stay on their egress, and begin anew only where they cannot stay.
+//! `moves = "new-connections"`: flows stay on their egress, and begin again only where they cannot stay.
 
 use std::{
     io::Write,
@@ -31,7 +31,7 @@ fn each_flow_stays_on_its_egress_until_that_is_dead_and_new_ones_take_the_one_in
     stays.goes_on();
     assert!(net.sent(1) > before + 30_000, "it goes on by the second");
     stays.end();
-    // A flow whose egress dies is told so soon, and a new one works. That of the other egress goes on.
+    // A flow whose egress dies is reset soon, and a new one works. That of the other egress goes on.
     let mut client = net.talk_by_second();
     let new = net.flow("10.3.0.1".parse().unwrap());
     let before = net.sent(0);
@@ -41,7 +41,7 @@ fn each_flow_stays_on_its_egress_until_that_is_dead_and_new_ones_take_the_one_in
     eventually("the flow of the dead egress ends", || client.write_all(b"hello").is_err().then_some(()));
     new.goes_on();
     net.cut(1, false);
-    // What somebody flushes is put back.
+    // What another program flushes is put back.
     net.flush_flows();
     eventually("the table of flows", || net.has_flows().then_some(()));
     control.end(Ending::CleanUp).unwrap();
@@ -52,7 +52,7 @@ fn each_flow_stays_on_its_egress_until_that_is_dead_and_new_ones_take_the_one_in
 
 /// OPNsense #10684: flows do not stay on a metered line for longer than is asked.
 #[test]
-fn flows_of_an_egress_that_drains_begin_anew_after_the_time_that_is_given_and_others_stay() {
+fn flows_of_an_egress_that_drains_begin_again_after_the_time_that_is_given_and_others_stay() {
     if !root_or_skip("route control") {
         return;
     }
@@ -69,7 +69,7 @@ fn flows_of_an_egress_that_drains_begin_anew_after_the_time_that_is_given_and_ot
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(returned.elapsed() < Duration::from_millis(2_900), "the machine is too slow for this test");
-    eventually("the flow begins anew", || client.write_all(b"hello").is_err().then_some(()));
+    eventually("the flow begins again", || client.write_all(b"hello").is_err().then_some(()));
     let drained = returned.elapsed();
     assert!((2_900..6_000).contains(&drained.as_millis()), "{drained:?}");
     other.goes_on();
@@ -107,7 +107,7 @@ fn flows_are_not_forgotten_while_all_egresses_are_dead() {
 
 /// wg-quick saves its mark, 51820, in that of the connection of its own packets: bits of it are in ours, and are no egress.
 #[test]
-fn a_flow_with_the_mark_of_somebody_else_goes_on() {
+fn a_flow_with_the_mark_of_another_program_goes_on() {
     if !root_or_skip("route control") {
         return;
     }

@@ -86,7 +86,7 @@ fn a_family_without_targets_follows_the_other_as_far_as_an_egress_carries_it() {
     assert!(ip(&net.edge, "-6 route show table 8562").contains("default via fd09::2 dev p0"));
 }
 
-/// An echo service at the targets: who asks by the first egress waits for so many milliseconds.
+/// An echo service at the targets: an answer by the first egress takes `millis` milliseconds.
 struct Slow {
     millis: Arc<AtomicU64>,
     ends: Arc<AtomicBool>,

@@ -112,7 +112,7 @@ fn ones_own_reflector_is_probed_each_10_ms_and_an_outage_is_left_sooner() {
 }
 
 #[test]
-fn ones_own_reflector_tells_in_which_direction_an_egress_loses() {
+fn ones_own_reflector_shows_in_which_direction_an_egress_loses() {
     if !root_or_skip("route control") {
         return;
     }

@@ -164,7 +164,7 @@ fn an_interface_that_goes_down_or_vanishes_is_left_at_once_and_used_again_when_i
     net.until_fine();
     let flow = net.flow("10.2.0.1".parse().unwrap());
     flow.goes_on();
-    // Only the way there: what comes back takes the same link, which must not be down.
+    // Only the path there: what comes back takes the same link, which must not be down.
     ip(&net.world, "route replace 10.1.0.0/16 via 10.8.1.1");
     ip(&net.edge, "link set p0 down");
     let off = net.until_active("second");
@@ -183,7 +183,7 @@ fn an_interface_that_goes_down_or_vanishes_is_left_at_once_and_used_again_when_i
 }
 
 #[test]
-fn rules_and_routes_that_somebody_removes_are_put_back_and_those_of_others_are_left_alone() {
+fn rules_and_routes_that_another_program_removes_are_put_back_and_those_of_others_are_left_alone() {
     if !root_or_skip("route control") {
         return;
     }
@@ -218,7 +218,7 @@ fn rules_and_routes_that_somebody_removes_are_put_back_and_those_of_others_are_l
         "route flush table 8501",
         "-6 route flush table 8563",
         "route replace default via 10.9.1.2 table 8562",
-        // Somebody with our protocol's number.
+        // Another program with our protocol's number.
         "route replace default via 10.9.1.2 table 8562 proto 83",
         "-6 route replace default via fd09:0:0:1::2 dev p1 table 8562 proto 83",
         "route replace throw 10.1.0.0/24 table 8501 proto 83",

@@ -1,12 +1,12 @@
-//! Rules and routes that others remove, change or replace: they are as before at once, whoever's number they carry.
+//! Rules and routes that others remove, change or replace: they are as before at once, whichever number they carry.
 
 use sidestep_linux::testing::{Damage, assert_mends, root_or_skip};
 
 use crate::net::{Net, file};
 
 #[test]
-fn rules_and_routes_of_a_route_controller_that_somebody_replaces_under_our_number_are_back_within_a_second() {
-    if !root_or_skip("rules that somebody replaces") {
+fn rules_and_routes_of_a_route_controller_that_another_program_replaces_under_our_number_are_back_within_a_second() {
+    if !root_or_skip("rules that another program replaces") {
         return;
     }
     let net = Net::new();
@@ -20,7 +20,7 @@ fn rules_and_routes_of_a_route_controller_that_somebody_replaces_under_our_numbe
         || net.status().mended,
         &[
             damage("a route deleted", "-6 route del default table 8562"),
-            // A default route of others is a change of the network besides, after which nothing is counted.
+            // A default route of others is also a change of the network, after which nothing is counted.
             uncounted("a route changed", "-6 route replace default dev p1 table 8562"),
             damage("a route replaced", "-6 route replace default via fd09:0:0:1::2 dev p1 table 8562 proto 83"),
             damage("a route of IPv4 deleted", "route del default table 8562"),

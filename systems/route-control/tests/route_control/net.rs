@@ -33,7 +33,7 @@ const PORT: u16 = 5001;
 /// The network: `host` – `edge` = `transit[0]` and `transit[1]` = `world`.
 ///
 /// The world has a server and three targets. It answers the site by the first transit always, and what comes from the edge's own
-/// addresses by the transit of that link. So an outage towards the world is one of a path, and the way back is not in question.
+/// addresses by the transit of that link. So an outage towards the world is one of a path, and the path back is not in question.
 pub struct Net {
     pub host: NetNs,
     pub edge: NetNs,
@@ -103,7 +103,7 @@ impl Net {
         }
     }
 
-    /// Has a transit lose so many of a hundred packets in each direction, at random.
+    /// Makes a transit lose `percent` of a hundred packets in each direction, at random.
     pub fn lose(&self, transit: usize, percent: u32) {
         let rules = format!(
             "add table inet loss; add chain inet loss forward {{ type filter hook forward priority 0; }}; \
@@ -112,7 +112,7 @@ impl Net {
         run_in(&self.transit[transit], "nft", &[&rules]);
     }
 
-    /// Has a transit lose so many of a hundred probes by ICMP, and nothing else; zero ends that.
+    /// Makes a transit lose `percent` of a hundred probes by ICMP, and nothing else; zero ends that.
     pub fn lose_probes(&self, transit: usize, percent: u32) {
         let share = if percent < 100 { format!("numgen random mod 100 < {percent}") } else { String::new() };
         let rules = format!(
@@ -123,7 +123,7 @@ impl Net {
         run_in(&self.transit[transit], "nft", &[&rules]);
     }
 
-    /// Has a transit lose a fifth of what goes to the reflector at port 8620 (`dport`), or comes from there (`sport`), and no more
+    /// Makes a transit lose a fifth of what goes to the reflector at port 8620 (`dport`), or comes from it (`sport`), and no more
     /// of the other.
     pub fn lose_stamp(&self, transit: usize, port: &str) {
         let rules = format!(
@@ -134,13 +134,13 @@ impl Net {
         run_in(&self.transit[transit], "nft", &[&rules]);
     }
 
-    /// Has a transit send to the world no faster than this, with a queue of 100 ms.
+    /// Makes a transit send to the world no faster than this, with a queue of 100 ms.
     pub fn limit(&self, transit: usize, rate: &str) {
         let arguments = format!("qdisc add dev north root tbf rate {rate} burst 10k latency 100ms");
         run_in(&self.transit[transit], "tc", &arguments.split(' ').collect::<Vec<_>>());
     }
 
-    /// Has the edge give what leaves by an egress the address of that.
+    /// Makes the edge give what leaves by an egress the address of that.
     pub fn masquerade(&self) {
         let rules = "add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
                      add rule ip nat post oifname { p0, p1 } masquerade";
@@ -259,7 +259,7 @@ fn byte_at(position: u64) -> u8 {
 }
 
 impl Flow {
-    /// Sends so many bytes each [`EVERY`].
+    /// Sends `block` bytes each [`EVERY`].
     fn start(net: &Net, to: IpAddr, block: usize) -> Flow {
         let address = SocketAddr::new(to, PORT);
         let listener = net.world.run(|| Ok(TcpListener::bind(address).unwrap())).unwrap();
@@ -321,7 +321,7 @@ impl Drop for Flow {
 }
 
 impl Control {
-    /// Has it read another file.
+    /// Makes it read another file.
     pub fn reload(&self, config: &str) {
         self.configure(RouteControlConfig::parse(config).unwrap());
     }

@@ -1,4 +1,4 @@
-//! What passes the egresses speaks where probes err: they are filtered, or loss that they see costs TCP little.
+//! What passes the egresses decides where probes err: they are filtered, or loss that they see costs TCP little.
 
 use sidestep_route_control::daemon::{PredictionErrors, stop_route_control};
 use std::{
@@ -15,7 +15,7 @@ use super::{
     net::{Ending, Net, TARGET, eventually, file, ip},
 };
 
-/// Waits for so many decisions.
+/// Waits for `count` decisions.
 fn decisions(net: &Net, count: u64) {
     let decided = net.status().decided;
     eventually("decisions", || (net.status().decided > decided + count).then_some(()));
@@ -45,7 +45,7 @@ fn acknowledgements_that_advance_veto_a_false_alarm_of_the_probes() {
     }
     net.lose_probes(0, 0);
     eventually("no loss", || (net.status().egresses[0].seen.lost == 0.0).then_some(()));
-    // Nothing advances any more: now the probes are right. Much is on its way, and is sent again by the other egress: what was
+    // Nothing advances any more: now the probes are right. Much is in flight, and is sent again by the other egress: what was
     // lost here and is acknowledged there shows nothing of this one.
     for transit in 0..2 {
         net.limit(transit, "20mbit");
@@ -118,7 +118,7 @@ fn a_clean_1_mbit_backup_beside_an_8_mbit_primary_that_loses_2_percent_is_not_ta
 }
 
 #[test]
-fn programs_that_somebody_removes_come_back_and_a_killed_daemons_are_removed() {
+fn programs_that_another_program_removes_come_back_and_a_killed_daemons_are_removed() {
     if !root_or_skip("route control") {
         return;
     }
@@ -128,14 +128,14 @@ fn programs_that_somebody_removes_come_back_and_a_killed_daemons_are_removed() {
     assert_eq!(programs(), 4, "{}", net.filters());
     let clear = || Ok(Command::new("tc").args(["filter", "del", "dev", "p1", "egress"]).status().unwrap().success());
     assert!(net.edge.run(clear).unwrap());
-    // Nobody reports filters, so that they are found missing when something else is compared.
+    // No event reports filters, so that they are found missing when something else is compared.
     ip(&net.edge, "rule del pref 8502");
     eventually("the program is back", || (programs() == 4).then_some(()));
     control.end(Ending::Killed).unwrap();
     thread::sleep(Duration::from_millis(100));
     let control = net.control(&file("passive = true"));
     assert_eq!(programs(), 4);
-    // An interface that comes anew is measured again.
+    // An interface that comes again is measured again.
     let begin = Instant::now();
     ip(&net.edge, "link set p1 down");
     ip(&net.edge, "link set p1 up");

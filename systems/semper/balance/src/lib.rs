@@ -64,7 +64,7 @@ pub struct Version {
     pub digest: u64,
 }
 
-/// What the comparison of two edges' versions says.
+/// What the comparison of two edges' versions shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
     /// The sets are the same, whatever their generations.
@@ -130,7 +130,7 @@ impl PathSet {
         self.raw.n
     }
 
-    /// The position of the flow's path; the same for both directions. Bit i of `live` says that the path at position i
+    /// The position of the flow's path; the same for both directions. Bit i of `live` means that the path at position i
     /// is not known to be dead; if none is live, all count as live. The flow label does not matter.
     pub fn choose(&self, live: u32, flow: &FlowKey) -> u32 {
         self.choose_by_hash(live, self.hash(flow))

@@ -47,7 +47,7 @@ pub struct EdgeSettings {
     pub inside: Vec<String>,
     /// How a path is chosen by a flow's hash. Both edges must have the same.
     pub mode: BalanceMode,
-    /// What tells that a path is dead.
+    /// What shows that a path is dead.
     pub health: Health,
     /// Whether TCP flows are kept in a table, and assigned to paths in turn.
     pub stateful: bool,
@@ -56,19 +56,19 @@ pub struct EdgeSettings {
     /// Seed of the flow hash. Both edges must have the same. 0: it is [settled](EdgeConfig::settle_seed) at the start.
     #[serde(deserialize_with = "read_seed")]
     pub seed: u32,
-    /// Whether another edge has to choose alike, where nothing else says so.
+    /// Whether another edge must choose alike, where nothing else shows that.
     pub symmetric: bool,
     /// Counts the changes of the set of paths, so that of two edges that differ it is known which has the newer one.
     pub generation: u64,
-    /// Bits of the packet mark that nobody else on this router uses.
+    /// Bits of the packet mark that nothing else on this router uses.
     pub mark_mask: u32,
     /// Where to listen for the other edge; `None`: nowhere.
     pub listen: Option<SocketAddr>,
-    /// Where the other edge listens, to which this one says what it has; `None`: edges are not compared.
+    /// Where the other edge listens, to which this one sends what it has; `None`: edges are not compared.
     pub peer: Option<SocketAddr>,
 }
 
-/// What tells that a path is dead.
+/// What shows that a path is dead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Health {
@@ -156,7 +156,7 @@ impl EdgeConfig {
         destination.paths.iter().map(balanced).collect()
     }
 
-    /// Says what the kernel's multipath routes cannot do of this.
+    /// Reports what the kernel's multipath routes cannot do of this.
     pub fn check_offload(&self) -> Result<(), String> {
         let settings = &self.edge;
         if settings.health == Health::Probe {

@@ -61,7 +61,7 @@ impl Destinations {
         self.dead.get(&(destination, path.to_string())).cloned()
     }
 
-    /// Notes the destinations as they are here, and says which paths have died and which are alive again.
+    /// Notes the destinations as they are here, and reports which paths have died and which are alive again.
     pub(super) fn know(&mut self, config: &EdgeConfig, sets: &[DestinationPaths], found: &Found<'_>) {
         let mut dead = BTreeMap::new();
         let mut wanted: Sites = BTreeMap::new();

@@ -42,7 +42,7 @@ struct Share {
     weight: u64,
 }
 
-/// How long flows are noted before they are noted anew.
+/// How long flows are noted before they are noted again.
 const WINDOW: Duration = Duration::from_secs(60);
 /// How many flows a path that gets none should have had: by chance it has none with a probability of e⁻²⁰.
 const EXPECTED: f64 = 20.0;
@@ -67,7 +67,7 @@ impl HashDoubt {
         (seed == 0).then_some(HashDoubt::CommonSeed)
     }
 
-    /// Whether both say the same, whatever their numbers.
+    /// Whether both mean the same, whatever their numbers.
     fn is_like(&self, other: &HashDoubt) -> bool {
         match (self, other) {
             (HashDoubt::Idle { prefixes, idle, .. }, HashDoubt::Idle { prefixes: other, idle: others, .. }) => {
@@ -78,7 +78,7 @@ impl HashDoubt {
     }
 }
 
-/// How flows are spread lately, and what is doubtful about it.
+/// How flows have been spread recently, and what is doubtful about it.
 #[derive(Debug)]
 pub(super) struct Spread {
     window: Window,
@@ -96,7 +96,7 @@ impl Spread {
         &self.doubts
     }
 
-    /// Looks how flows are spread, and says what is doubtful about it when that changes.
+    /// Looks how flows are spread, and reports what is doubtful about it when that changes.
     pub(super) fn doubt(
         &mut self,
         balancer: &mut Balancer,

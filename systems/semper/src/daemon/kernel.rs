@@ -1,4 +1,4 @@
-//! Makes the kernel's rules, routes and the program's map say what the configuration says and what is there.
+//! Makes the kernel's rules, routes and the program's map follow the configuration and what is there.
 
 use sidestep_hostd::{AgentError, paths::tables, routing::Domain};
 use sidestep_linux::{bpf::balance, netlink::Netlink};
@@ -10,7 +10,7 @@ pub(super) fn domain(table_base: u32, priority: u32) -> Domain {
     Domain::tables(tables(table_base), priority..=priority)
 }
 
-/// Removes filters, rules and routes of an edge, whoever made them; returns whether there were any.
+/// Removes filters, rules and routes of an edge, also those that other programs made; returns whether there were any.
 pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32) -> Result<bool, AgentError> {
     let mut found = false;
     for interface in netlink.interfaces().await? {

@@ -2,7 +2,7 @@
 //!
 //! With `fib_multipath_hash_policy=1` the kernel sorts addresses and ports before it hashes them, so both directions of a flow
 //! have the same hash. Edges with the same `fib_multipath_hash_seed` and the same order of next hops choose alike. The kernel leaves
-//! next hops that are dead, and spreads all flows anew when it does.
+//! next hops that are dead, and spreads all flows again when it does.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +41,7 @@ pub(super) struct Offload {
     options: EdgeOptions,
     inputs: Inputs<(), EdgeConfig>,
     netlink: Netlink,
-    /// Has the kernel hash the site's packets itself, on the interfaces that are there.
+    /// Makes the kernel hash the site's packets itself, on the interfaces that are there.
     balancer: Balancer,
     attached: BTreeMap<String, u32>,
     /// Settings as they were before, to be put back.
@@ -109,7 +109,7 @@ impl Offload {
         }
         // Only now: where one of them is missing, none is changed.
         for (path, now, value, what) in changes {
-            // In the sandbox of a unit settings are read-only: then whoever set it up has to set them.
+            // In the sandbox of a unit settings are read-only: then the administrator has to set them.
             if let Err(error) = fs::write(&path, value) {
                 self.restore_hash();
                 return Err(LinuxError::io(what, error).into());

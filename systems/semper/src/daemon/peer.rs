@@ -1,8 +1,8 @@
 //! The other edge: whether it has the same set of paths, and which of them it knows to be dead.
 //!
-//! Each edge tells the other, every second and when something changes. Nothing is acknowledged, and nobody waits: an edge
-//! that hears nothing goes on by what it knows itself. What does not fit into one datagram is split into parts, and heeded
-//! when all of them are there; if one is lost, the next round tells all anew.
+//! Each edge reports to the other, every second and when something changes. Nothing is acknowledged or waited for: an edge
+//! that receives nothing goes on by what it knows itself. What does not fit into one datagram is split into parts, and heeded
+//! when all of them are there; if one is lost, the next round sends all again.
 
 use sidestep_balance::{Agreement, Version};
 use sidestep_hostd::AgentError;
@@ -20,7 +20,7 @@ use tokio::{net::UdpSocket, time::Instant};
 
 use super::EdgeSettings;
 
-/// How long what the other edge said is believed.
+/// How long what the other edge reported is believed.
 const BELIEVED: Duration = Duration::from_secs(5);
 /// Longest datagram: what is left of the least MTU of IPv6, so that no network has to fragment it.
 const MAX: usize = 1232;
@@ -31,7 +31,7 @@ const MAX_PARTS: usize = 64;
 /// Version of the format.
 const FORMAT: u32 = 2;
 
-/// What an edge tells the other.
+/// What an edge reports to the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Message {
     generation: u64,
@@ -76,7 +76,7 @@ struct Parts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EdgeAgreement {
-    /// Nothing is heard of it.
+    /// Nothing is received from it.
     Silent,
     /// Its sets of paths are the same.
     Agrees,
@@ -97,7 +97,7 @@ pub(super) struct Peer {
     coming: Option<Parts>,
     /// The number of the next message.
     round: u64,
-    /// What was said of it last.
+    /// What was logged of it last.
     said: EdgeAgreement,
 }
 
@@ -111,7 +111,7 @@ impl Message {
         Message { generation, digest: digest_of(digests), dead }
     }
 
-    /// The datagrams that tell it. Dead paths for which the last of them has no room are not told.
+    /// The datagrams that carry it. Dead paths for which the last of them has no room are not sent.
     fn parts(&self, round: u64) -> Vec<Vec<u8>> {
         let dead: Vec<_> = self.dead.iter().copied().collect();
         let parts = dead.len().div_ceil(DEAD_IN_PART).clamp(1, MAX_PARTS);
@@ -198,7 +198,7 @@ impl Peer {
         }
     }
 
-    /// Tells the other edge, and says if the edges have begun to differ or to agree.
+    /// Reports to the other edge, and logs if the edges have begun to differ or to agree.
     pub(super) fn send(&mut self, own: &Message) {
         for part in own.parts(self.round) {
             // It is not there yet, or a network is: the next message is due in a second.
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn agreement_and_dead_paths_are_told_however_many_sets_of_paths_there_are() {
+    fn agreement_and_dead_paths_are_sent_however_many_sets_of_paths_there_are() {
         let digests: BTreeSet<u64> = (0..2_000).map(|set| u64::MAX - set).collect();
         for dead in [0, 1, 70, 71, 3_000] {
             let dead: BTreeSet<_> = (0..dead).map(|path| (6, u32::MAX - path)).collect();
@@ -284,7 +284,7 @@ mod tests {
             let made = made_of(&parts, &mut coming);
             assert_eq!(made.last(), Some(&message));
             assert_eq!(message.compare(&made[0]), EdgeAgreement::Agrees);
-            // One part is lost; the next round tells all.
+            // One part is lost; the next round sends all.
             if parts.len() > 2 {
                 assert_eq!(made_of(&parts[2..], &mut coming), []);
                 assert_eq!(made_of(&message.parts(0), &mut coming), slice::from_ref(&message));

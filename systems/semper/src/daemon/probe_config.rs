@@ -26,9 +26,9 @@ pub struct EdgeProbeSettings {
     pub interval: Span,
     /// An answer that takes longer is late.
     pub timeout: Span,
-    /// So many probes in a row without an answer make a path dead.
+    /// This number of probes in a row without an answer makes a path dead.
     pub lost: u32,
-    /// So many probes in a row with an answer make it live again.
+    /// This number of probes in a row with an answer makes it live again.
     pub answered: u32,
 }
 

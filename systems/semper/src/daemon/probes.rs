@@ -35,7 +35,7 @@ use super::{EdgeConfig, EdgeProbeSettings};
 const MAX_WAITING: usize = 1_024;
 /// Most probes of others that are answered at once.
 const BATCH: usize = 256;
-/// Most probes that are answered in a second: whoever is answered is one of the targets.
+/// Most probes that are answered in a second: only targets are answered.
 const MAX_ANSWERS: u32 = 100_000;
 
 /// Longer than a round by this: the daemon did not run.
@@ -54,7 +54,7 @@ pub(super) struct Probes {
     reflector: Reflector,
     reflected: Reflected,
     pauses: Pauses,
-    /// What was said already.
+    /// What was logged already.
     complaints: BTreeSet<String>,
 }
 
@@ -108,7 +108,7 @@ impl Probes {
     /// Takes other settings; what is known of paths goes on where they are the same.
     pub(super) fn set_settings(&mut self, settings: &EdgeProbeSettings) {
         if self.settings != *settings {
-            *self = Probes::new(settings.clone());
+            *self = Probes::new(knobs.clone());
         }
     }
 
@@ -215,7 +215,7 @@ impl Probes {
         }
         let now = monotonic_now();
         if let Some(pause) = self.pauses.look() {
-            // What was on its way when the machine was suspended, or the daemon stopped, says nothing of any path.
+            // What was in flight when the machine was suspended, or the daemon stopped, shows nothing of any path.
             self.watched.values_mut().for_each(|watched| watched.rounds.handle_pause(now));
             tracing::warn!(seconds = pause.as_secs_f64(), "nothing ran for a while: probes of that time do not count");
         }
@@ -288,7 +288,7 @@ impl Probing {
             return Ok(());
         }
         while let Some(reply) = self.socket.get_mut().receive()? {
-            // Whoever says that the target cannot be reached does not answer for it.
+            // A host that reports the target as unreachable does not answer for it.
             let Reply::Answer(answer) = reply else { continue };
             let found = self.waiting.iter().position(|(sequence, _)| *sequence == answer.sequence);
             let Some((_, round)) = found.and_then(|place| self.waiting.remove(place)) else { continue };
@@ -307,7 +307,7 @@ async fn answered(sockets: &[Probing]) {
         let mut any = Poll::Pending;
         for socket in sockets {
             if let Poll::Ready(Ok(mut guard)) = socket.socket.poll_read_ready(context) {
-                // Before it is read: what comes from now on is reported anew.
+                // Before it is read: what comes from now on is reported again.
                 guard.clear_ready();
                 socket.ready.store(true, Ordering::Relaxed);
                 any = Poll::Ready(());
@@ -326,7 +326,7 @@ async fn reached(time: Option<Time>) {
     }
 }
 
-/// Says what failed, once.
+/// Logs what failed, once.
 fn complain(complaints: &mut BTreeSet<String>, address: IpAddr, error: &impl ToString) {
     let text = error.to_string();
     if complaints.insert(format!("{address}: {text}")) {

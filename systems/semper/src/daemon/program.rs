@@ -27,7 +27,7 @@ pub(super) struct Program {
     has_flows: bool,
     /// The interface that has the program, by its name and side.
     attached: BTreeMap<(String, Side), u32>,
-    /// What is said of interfaces that cannot have the program, so that it is said once.
+    /// What was logged of interfaces that cannot have the program, so that it is logged once.
     complaints: BTreeSet<String>,
     /// When flows that have ended were forgotten last.
     forgot_at: Option<Instant>,
@@ -65,7 +65,7 @@ impl Program {
         inside.iter().filter(has).map(String::as_str).collect()
     }
 
-    /// Puts the program back where somebody removed it; returns how often.
+    /// Puts the program back where another program removed it; returns how often.
     pub(super) async fn stay_attached(
         &mut self,
         netlink: &Netlink,
@@ -86,7 +86,7 @@ impl Program {
             self.attach_all(netlink, config, at_work).await?;
             let back = self.attached.len() - before;
             if back > 0 {
-                tracing::warn!(filters = back, "somebody removed filters of ours, which are put back");
+                tracing::warn!(filters = back, "another program removed filters of ours, which are put back");
             }
             return Ok(back);
         }
@@ -97,7 +97,7 @@ impl Program {
     }
 
     /// Attaches the program to the interfaces that are there and do not have it, and removes it from those of which the
-    /// configuration no longer speaks.
+    /// configuration no longer names any.
     pub(super) async fn attach_all(
         &mut self,
         netlink: &Netlink,

@@ -55,7 +55,7 @@ pub(super) fn read_seed<'de, D: Deserializer<'de>>(input: D) -> Result<u32, D::E
 }
 
 impl EdgeConfig {
-    /// Puts the seed into a configuration that gives none, and says where it comes from. `kept` is that by which packets go
+    /// Puts the seed into a configuration that gives none, and reports where it comes from. `kept` is that by which packets go
     /// already.
     pub fn settle_seed(&mut self, kept: Option<u32>) -> SeedOrigin {
         if self.edge.seed != AUTOMATIC {

@@ -11,7 +11,7 @@ use sidestep_net::srv6;
 
 use super::{Edge, EdgeConfig, EdgeOptions};
 
-/// Refuses bits of the mark at which somebody's rule of routing looks for packets that come in by the site's interfaces, unless
+/// Refuses bits of the mark that another program's routing rule matches for packets that come in by the site's interfaces, unless
 /// packets go by our marks already.
 pub(super) async fn check_marks(netlink: &Netlink, options: &EdgeOptions, inherited: bool) -> Result<(), AgentError> {
     let settings = &options.config.edge;
@@ -34,7 +34,7 @@ pub(super) async fn check_marks(netlink: &Netlink, options: &EdgeOptions, inheri
     Err(AgentError::MarkCollision { mask, with, advice })
 }
 
-/// Says which settings of the kernel keep packets from being forwarded, or from being taken when they come by another path than
+/// Logs which settings of the kernel keep packets from being forwarded, or from being taken when they come by another path than
 /// the router's own.
 pub(super) fn warn_of_sysctls(config: &EdgeConfig) {
     let families: BTreeSet<_> = config.destinations.iter().map(|destination| Family::of(destination.prefix)).collect();
@@ -57,7 +57,7 @@ pub(super) fn warn_of_sysctls(config: &EdgeConfig) {
     }
 }
 
-/// Says which paths have no room for the header that the edge puts around packets of the site, or into them. Errors about a packet
+/// Logs which paths have no room for the header that the edge puts around or into packets of the site. Errors about a packet
 /// that is too large would go to this router, or name a size that is still too large.
 pub(super) async fn warn_of_mtu(edge: &Edge) -> Result<(), AgentError> {
     let interfaces = edge.netlink.interfaces().await?;
@@ -66,7 +66,7 @@ pub(super) async fn warn_of_mtu(edge: &Edge) -> Result<(), AgentError> {
     for path in edge.options.config.destinations.iter().flat_map(|set| &set.paths) {
         let (first, header) = match (&path.segments, path.path_id) {
             (Some(segments), _) => (segments.first().copied(), srv6::encap_len(segments.len())),
-            // The list has the packet's own destination besides.
+            // The list also has the packet's own destination.
             (None, path_id) => (path_id, srv6::srh_len(2)),
         };
         let hop = first.and_then(|first| edge.routing.underlay.hops.get(&first));

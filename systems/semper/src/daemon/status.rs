@@ -1,4 +1,4 @@
-//! What the edge says of itself: its paths, what they carry, and which of them a flow takes.
+//! What the edge reports of itself: its paths, what they carry, and which of them a flow takes.
 
 use sidestep_balance::{BalanceMode, Balanced, PathSet};
 use sidestep_flow_hash::FlowKey;
@@ -24,7 +24,7 @@ use sidestep_proto::rounds::PathRounds;
 
 use super::{Edge, EdgeConfig, SeedOrigin, hash_doubts::HashDoubt, peer::EdgeAgreement, probes::Probes};
 
-/// The name of the socket at which the status is told.
+/// The name of the socket at which the status is given.
 pub(super) const NAME: &str = "sidestep-edge/status";
 /// TCP's number.
 const TCP: u8 = 6;
@@ -154,7 +154,7 @@ pub struct EdgePlace {
     pub prefix: IpNet,
     /// The path's name.
     pub path: String,
-    /// What says so.
+    /// What decided that.
     pub by: PlacedBy,
     /// Its position among the destination's paths, from 0.
     pub position: usize,
@@ -168,7 +168,7 @@ pub struct EdgePlace {
     pub digest: String,
 }
 
-/// What says which path a flow takes.
+/// What decides which path a flow takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacedBy {
@@ -279,7 +279,7 @@ pub async fn edge_place(status: &EdgeStatus, tuple: &Tuple) -> Result<Result<Opt
     Ok(status.place_in(tuple, slot))
 }
 
-/// What an edge daemon of the calling thread's network namespace says of itself; `None` if there is none.
+/// What an edge daemon of the calling thread's network namespace reports of itself; `None` if there is none.
 pub fn edge_status() -> Result<Option<EdgeStatus>, AgentError> {
     read_status(NAME)
 }

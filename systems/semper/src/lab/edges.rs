@@ -12,7 +12,7 @@ pub fn edges(topology: &Topology) -> Vec<NodeId> {
     topology.node_ids().filter(|node| topology.host_arcs(*node).next().is_some()).collect()
 }
 
-/// Says why the lab cannot balance over this network.
+/// Returns why the lab cannot balance over this network.
 pub fn check(topology: &Topology) -> Result<(), String> {
     let edges = edges(topology);
     let apart = edges.iter().flat_map(|from| edges.iter().map(move |to| (*from, *to)));

@@ -118,7 +118,7 @@ fn open_many(net: &Net, count: usize, patience: Duration) -> usize {
     failed
 }
 
-/// A listener whose queue holds thousands of connections that nobody accepts.
+/// A listener whose queue holds thousands of connections that no process accepts.
 fn many_listener() -> std::os::fd::OwnedFd {
     use nix::sys::socket::{Backlog, bind, listen};
     sidestep_linux::netns::set_sysctl("core/somaxconn", "8192").unwrap();
@@ -147,7 +147,7 @@ fn of_a_thousand_new_connections_none_fails_on_a_dead_path_and_a_quarter_hangs_w
         }
         edges
     };
-    // One direction of a path dies where only one edge can know it: that edge loses the carrier, the other tells nothing.
+    // One direction of a path dies where only one edge can know it: that edge loses the carrier, the other reports nothing.
     let blind = start("off");
     ip(&net.e1, "link set p2 down");
     ip(&net.e1, "link set p2 up");
@@ -246,7 +246,7 @@ fn transfers_outlive_kills_restarts_a_vanished_interface_and_hands_of_others() {
     let ((), bytes) = transfer(on(3), || {
         for ending in [Ending::Killed, Ending::Keep] {
             e1.take().unwrap().end(ending).unwrap();
-            // Packets go on along their paths while nobody is there, and while the next one takes over.
+            // Packets go on along their paths while no daemon runs, and while the next one takes over.
             let before = net.sent(&net.e1)[3];
             eventually("bytes without a daemon", || (net.sent(&net.e1)[3] > before + 100_000).then_some(()));
             e1 = Some(net.edge(&net.e1, &config(true, "")));
@@ -257,7 +257,7 @@ fn transfers_outlive_kills_restarts_a_vanished_interface_and_hands_of_others() {
         ip(&net.e1, "rule del fwmark 0x2000000/0x3f000000 iif in");
         ip(&net.e1, "route flush table 8402");
         ip(&net.e1, "tc qdisc del dev in clsact");
-        // `ip route flush` removes what is put back meanwhile once more, so the number alone does not tell what is there.
+        // `ip route flush` removes what is put back meanwhile once more, so the number alone does not show what is there.
         let is_there = || {
             let routes = try_ip(&net.e1, "route show table 8402").unwrap_or_default();
             let filters = ip(&net.e1, "tc filter show dev in ingress");
@@ -316,7 +316,7 @@ fn fragments_stay_together_and_icmp_errors_follow_their_flow() {
         assert_eq!(net.status(&net.e1).packets["fragments"] - before.0, 40);
         net.busiest(&net.e1, &before.1);
 
-        // Nobody listens at this port: the error comes back by the path of what it is about.
+        // No process listens at this port: the error comes back by the path of what it is about.
         for _ in 0..10 {
             let sender = net.a.run(|| Ok(UdpSocket::bind((version.at_a(), 0)).unwrap())).unwrap();
             sender.connect((version.at_b(), 9)).unwrap();

@@ -1,4 +1,4 @@
-//! Rules and routes that others remove, change or replace: they are as before at once, whoever's number they carry.
+//! Rules and routes that others remove, change or replace: they are as before at once, whichever number they carry.
 
 use sidestep_linux::{
     netns::NetNs,
@@ -50,8 +50,8 @@ fn assert_all_is_mended(net: &Net, edge: &NetNs) {
 }
 
 #[test]
-fn rules_and_routes_of_a_balancer_that_somebody_replaces_under_our_number_are_back_within_a_second() {
-    if !root_or_skip("rules that somebody replaces") {
+fn rules_and_routes_of_a_balancer_that_another_program_replaces_under_our_number_are_back_within_a_second() {
+    if !root_or_skip("rules that another program replaces") {
         return;
     }
     let net = Net::new();
@@ -60,7 +60,7 @@ fn rules_and_routes_of_a_balancer_that_somebody_replaces_under_our_number_are_ba
 }
 
 #[test]
-fn rules_and_routes_of_an_offload_that_somebody_replaces_under_our_number_are_back_within_a_second() {
+fn rules_and_routes_of_an_offload_that_another_program_replaces_under_our_number_are_back_within_a_second() {
     if !has_seed() {
         return;
     }

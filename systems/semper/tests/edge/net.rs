@@ -71,7 +71,7 @@ impl Net {
                 .unwrap();
         }
         for node in [&net.a, &net.e1, &net.e2, &net.b] {
-            // Errors are to come, however many.
+            // Errors must come, however many.
             let settings =
                 [("ipv6/conf/default/accept_dad", "0"), ("ipv4/icmp_ratelimit", "0"), ("ipv6/icmp/ratelimit", "0")];
             node.run(|| settings.iter().try_for_each(|(name, value)| set_sysctl(name, value))).unwrap();
@@ -121,13 +121,13 @@ impl Net {
         (client, listener.accept().unwrap().0)
     }
 
-    /// Has both ends of a connection send each other some bytes.
+    /// Makes both ends of a connection send each other some bytes.
     pub fn talk(&self, (client, server): &mut (TcpStream, TcpStream)) {
         pass(client, server);
         pass(server, client);
     }
 
-    /// Has both ends of a connection talk; returns the path of what `e1` has sent, and of what `e2` has.
+    /// Makes both ends of a connection send; returns the path of what `e1` has sent, and of what `e2` has.
     pub fn paths_of(&self, both: &mut (TcpStream, TcpStream)) -> [usize; 2] {
         let before = [self.sent(&self.e1), self.sent(&self.e2)];
         self.talk(both);
@@ -161,7 +161,7 @@ impl Net {
         node.run(|| Ok(edge_status().unwrap().expect("an edge works here"))).unwrap()
     }
 
-    /// Where a flow is, as `sidestep edge where` says at an edge.
+    /// Where a flow is, as `sidestep edge where` shows at an edge.
     pub fn place(&self, node: &NetNs, flow: &Tuple) -> EdgePlace {
         let status = self.status(node);
         let ask = || {
@@ -183,7 +183,7 @@ impl Ip {
 }
 
 impl Edge {
-    /// Has it read another file.
+    /// Makes it read another file.
     pub fn reload(&self, config: &str) {
         self.configure(EdgeConfig::parse(config).unwrap());
     }

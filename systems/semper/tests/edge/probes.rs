@@ -30,7 +30,7 @@ fn probing(near: bool, edge: &str, more: &str) -> String {
     format!("{}{probe}{more}\n", config(near, &format!("health = \"probe\"\n{edge}")))
 }
 
-/// Has an edge's packets by a path go to a neighbour that does not exist: the path swallows them, and keeps its carrier.
+/// Sends an edge's packets by a path to a neighbour that does not exist: the path swallows them, and keeps its carrier.
 fn silence(edge: &NetNs, path: usize, last: u32) {
     for version in ["", "-6 "] {
         let via = if version.is_empty() { format!("10.9.{path}.{last}") } else { format!("fd09:0:0:{path}::{last}") };
@@ -93,7 +93,7 @@ fn of_a_thousand_new_connections_none_fails_on_a_silent_path_and_flows_of_surviv
         paths.push(net.paths_of(open.last_mut().unwrap())[0]);
     }
 
-    // One direction alone is silent. Both edges know, without telling each other: a probe goes there and comes back by one path.
+    // One direction alone is silent. Both edges know without reports from each other: a probe goes and comes back by one path.
     let silent = Instant::now();
     silence(&net.e1, 2, 2);
     let status = until_dead(&net, &net.e1, &[2]);
@@ -150,7 +150,7 @@ fn without_health_a_share_of_new_connections_hangs_on_a_silent_path_until_a_relo
     until_dead(&net, &net.e1, &[2]);
     until_dead(&net, &net.e2, &[2]);
     assert_eq!(open_many(&net, 1_000, PATIENCE), 0);
-    // And off again: the path counts as live, as nobody looks.
+    // And off again: the path counts as live, as nothing probes it.
     e1.reload(&config(true, ""));
     until_dead(&net, &net.e1, &[]);
     assert!(!ip(&net.e1, "rule").contains("iif lo"));
@@ -177,7 +177,7 @@ fn a_target_that_answers_nowhere_kills_no_path_and_a_killed_edge_keeps_what_is_k
     silence(&net.e1, 1, 2);
     until_dead(&net, &net.e1, &[1]);
     until_dead(&net, &net.e2, &[1]);
-    // The other edge goes: nobody answers, and what is known of the paths stays.
+    // The other edge goes: nothing answers, and what is known of the paths stays.
     e2.end(Ending::Killed).unwrap();
     down(&net.e1);
     until_dead(&net, &net.e1, &[1]);
@@ -291,7 +291,7 @@ fn an_edge_tells_the_other_what_its_probes_say_and_a_dry_run_sends_none() {
     let net = Net::new();
     let compared = |listen, peer| format!("listen = \"10.9.0.{listen}:8400\"\npeer = \"10.9.0.{peer}:8400\"");
     let e1 = net.edge(&net.e1, &probing(true, &compared(1, 2), ""));
-    // This edge looks at carriers alone, and so answers no probes. What it is told it heeds.
+    // This edge looks at carriers alone, and so answers no probes. What it receives it heeds.
     let _e2 = net.edge(&net.e2, &config(false, &compared(2, 1)));
     eventually("agreement", || (net.status(&net.e1).peer == Some(EdgeAgreement::Agrees)).then_some(()));
     let status = eventually("a silent target", || {

@@ -33,7 +33,7 @@ use crate::{
 const SUBFLOWS: usize = 16;
 /// The path whose link goes down.
 const BROKEN: usize = 2;
-/// Longer than a packet is on its way, with all queues full.
+/// Longer than a packet is in flight, with all queues full.
 const ON_THE_WAY: Duration = Duration::from_millis(500);
 
 /// Puts wires of 20 Mbit/s in place of the cables of the paths.
@@ -137,7 +137,7 @@ fn subflows_cross_both_edges_alike_after_a_link_was_away_and_no_byte_of_a_connec
         ip(node, "link set lo up");
         Host(node.run(NetNs::current).unwrap())
     });
-    // A subflow that the scheduler leaves idle is heard of once a second.
+    // A subflow that the scheduler leaves idle is seen once a second.
     net.a
         .run(|| ["time", "intvl"].iter().try_for_each(|name| set_sysctl(&format!("ipv4/tcp_keepalive_{name}"), "1")))
         .unwrap();

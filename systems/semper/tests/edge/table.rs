@@ -31,7 +31,7 @@ fn edges_with_tables_agree_about_every_connection_also_if_one_begins_later_or_an
         let one = |both: &mut Connection| {
             let [here, there] = net.paths_of(both);
             assert_eq!(here, there, "{both:?}");
-            // What `edge where` says, at either edge and of either direction.
+            // What `edge where` shows, at either edge and of either direction.
             let [ours, theirs] = [both.0.local_addr().unwrap(), both.0.peer_addr().unwrap()];
             for (edge, flow) in [(&net.e1, tuple("tcp", ours, theirs)), (&net.e2, tuple("tcp", theirs, ours))] {
                 let place = net.place(edge, &flow);

@@ -35,7 +35,7 @@ fn edges(net: &Net, variant: usize) -> Option<(Edge, Edge)> {
     (variant > 0).then(|| (net.edge(&net.e1, &file(true)), net.edge(&net.e2, &file(false))))
 }
 
-/// Measures all variants in turn, in another order each round, and prints medians and quartiles of what `measure` says and of
+/// Measures all variants in turn, in another order each round, and prints medians and quartiles of what `measure` returns and of
 /// its ratio to plain routing in the same round.
 fn compare(net: &Net, what: &[&str], mut measure: impl FnMut() -> Vec<f64>) {
     let mut rounds = Vec::new();
@@ -75,7 +75,7 @@ fn throughput_in_pairs_with_the_balancer_and_by_plain_routing() {
 /// Packets of 1,500 bytes, one by one from the sender to the receiver.
 #[test]
 #[ignore = "a measurement; needs a quiet machine and iperf3"]
-fn throughput_in_pairs_of_packets_that_nobody_merges() {
+fn throughput_in_pairs_of_packets_that_are_not_merged() {
     let net = Net::new();
     for node in [&net.a, &net.b] {
         [SET_TSO, SET_GSO].into_iter().for_each(|command| set(node, command, false));
@@ -96,7 +96,7 @@ fn compare_throughput(net: &Net) {
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let number = |pointer: &str| report.pointer(pointer).unwrap().as_f64().unwrap();
         let goodput = number("/end/sum_received/bits_per_second") / 1e6;
-        // The kernel forwards in the time of the processes at both ends. They say it in percent of a processor.
+        // The kernel forwards in the time of the processes at both ends. They report it in percent of a processor.
         let used =
             number("/end/cpu_utilization_percent/host_total") + number("/end/cpu_utilization_percent/remote_total");
         vec![goodput, goodput / used * 100.0]
@@ -130,7 +130,7 @@ fn nanoseconds_to_send_and_forward_a_packet() {
                     sender.send(&[0; 1_500][..size]).unwrap();
                 }
             };
-            // Packets go all the way in the time of this thread.
+            // Packets pass the whole path in the time of this thread.
             let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
             send(PACKETS / 10);
             let start = now();

@@ -123,7 +123,7 @@ fn a_strict_reverse_path_harms_at_the_paths_and_not_at_the_site_with_src_valid_m
             used.insert(paths[0]);
         }
     }
-    // What comes from the other edge carries no mark here: the way back is the router's own route, the first path.
+    // What comes from the other edge carries no mark here: the path back is the router's own route, the first path.
     set("p1", "rp_filter", "1");
     for valid in ["0", "1"] {
         set("p1", "src_valid_mark", valid);
@@ -143,7 +143,7 @@ fn a_strict_reverse_path_harms_at_the_paths_and_not_at_the_site_with_src_valid_m
     }
     set("p1", "rp_filter", "2");
     set("p1", "src_valid_mark", "0");
-    // Nobody has taken those that came about.
+    // No process has accepted those that came about.
     drop(listener);
     let listener = net.listen(Ip::V4);
     for _ in 0..16 {
@@ -159,7 +159,7 @@ fn bound_socket() -> OwnedFd {
     socket
 }
 
-/// Whether a connection to the other site comes about in so many milliseconds.
+/// Whether a connection to the other site comes about in `patience` milliseconds.
 fn connects(socket: &OwnedFd, patience: u16) -> bool {
     let _ = connect(socket.as_raw_fd(), &SockaddrIn::new(10, 2, 0, 1, PORT));
     let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];

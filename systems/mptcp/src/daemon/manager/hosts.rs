@@ -1,4 +1,4 @@
-//! What the host's addresses and routes say about subflows.
+//! What the host's addresses and routes mean for subflows.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -9,7 +9,7 @@ use super::{Manager, NUMBERS};
 /// The host, as far as it matters to where a connection may have subflows.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct HostView {
-    /// Addresses that subflows between all pairs may begin from, besides that of the first.
+    /// Addresses that subflows between all pairs may begin from, in addition to that of the first.
     pub(in crate::daemon) addresses: Vec<IpAddr>,
     /// Addresses that were there and are not, among them those of interfaces that are down.
     pub(in crate::daemon) gone: BTreeSet<IpAddr>,
@@ -71,7 +71,7 @@ impl Manager {
         connection.is_some_and(|connection| connection.first.ends.local.ip() != subflow.local.ip())
     }
 
-    /// Notes that routes or rules have changed: what had no way may have one.
+    /// Notes that routes or rules have changed: what had no route may have one.
     pub fn handle_routes(&mut self) {
         if !self.host.unroutable.is_empty() {
             self.host.unroutable.clear();
@@ -94,7 +94,7 @@ impl Manager {
         self.host.unroutable.iter().copied()
     }
 
-    /// Ends subflows whose address is gone, if another one of the connection works; the other end is told first.
+    /// Ends subflows whose address is gone, if another one of the connection works; the other end is notified first.
     pub(super) fn end_stranded(&mut self, token: Token) {
         let Some(connection) = self.connections.get_mut(&token).filter(|_| !self.host.gone.is_empty()) else { return };
         if connection.is_kernels {
@@ -112,7 +112,7 @@ impl Manager {
         self.dead.extend(stranded.into_iter().map(|ends| (token, ends)));
     }
 
-    /// Has subflows from these addresses tried at once: what failed before says nothing of them now.
+    /// Makes the next attempt of subflows from these addresses due at once: what failed before does not count for them now.
     fn encourage(&mut self, addresses: &BTreeSet<IpAddr>) {
         self.host.unroutable.retain(|(local, _)| !addresses.contains(local));
         self.connections.values_mut().for_each(|connection| connection.encourage(addresses));

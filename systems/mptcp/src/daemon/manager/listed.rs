@@ -1,4 +1,4 @@
-//! What a list of all TCP connections says about those that are managed.
+//! What a list of all TCP connections shows about those that are managed.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ impl Manager {
                 continue;
             }
             connection.replace(now, &BTreeMap::new(), self.dry_run);
-            // Of the other end's connections nothing is known that the next list would not say again.
+            // Of the other end's connections nothing is known that the next list would not show again.
             let is_over = connection.closing || connection.first.accepted;
             if is_over || connection.absent_since.is_some_and(|since| now.since(since) >= ABSENT) {
                 gone.push(*token);

@@ -351,7 +351,7 @@ fn what_the_kernel_refuses_is_understood() {
 }
 
 #[test]
-fn after_an_overflow_or_a_restart_a_list_tells_all() {
+fn after_an_overflow_or_a_restart_a_list_shows_all() {
     let mut before = kernel("[subflows]\ncount = 4\n");
     before.establish(1, first(1));
     before.establish(2, FirstSubflow { denies_first_address: true, ..first(2) });

@@ -19,7 +19,7 @@ struct pc_backoff {
 _Static_assert(sizeof(struct pc_backoff) == 24, "shared with Rust");
 
 /*
- * After so many intervals without a signal the interval returns to its least. Our choice: congestion that comes
+ * After this number of intervals without a signal the interval returns to its least. Our choice: congestion that comes
  * back within two doublings is the same.
  */
 #define PC_QUIET_INTERVALS 4

@@ -7,7 +7,7 @@
  *
  * This is figure 2 of the path changer's paper, too. A reward counts for more where the path was less probable,
  * or paths that are seldom drawn would seem to earn little. The share gamma of draws explores, as a path
- * that nobody tries any more could never be seen to have become good.
+ * that no connection tries any more could never be seen to have become good.
  *
  * EXP3-IX: Neu, "Explore no more: improved high-probability regret bounds for non-stochastic
  * bandits", 2015. No share of the draws explores; losses are estimated too low instead, the more so

@@ -23,7 +23,7 @@
  * still belong to the past.
  *
  * `random` is 32 uniform bits, fresh for each call. `paths` has PC_MAX_PATHS entries, of which the
- * first n given to pc_open are used; they stay the same until the connection is opened anew. `shared`
+ * first n given to pc_open are used; they stay the same until the connection is opened again. `shared`
  * is the table of their destination, or 0; it matters only if pc_config.shared is set.
  */
 #ifndef SIDESTEP_POLICY_PATHCHANGER_H

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * How good the paths to a destination have been lately, by what the connections of a host measured on
+ * How good the paths to a destination have been recently, by what the connections of a host measured on
  * them: one scale for all paths, the time that a short transfer takes.
  *
  *     base_i   = lowest round trip + transfer at the path's rate, or longer if that was measured
- *     delay_i  = base_i + what queues and losses lately added
+ *     delay_i  = base_i + what queues and losses recently added
  *     weight_i = initial weight / (delay_i * max(base_i, least delay))^2
  *
  * The second factor keeps connections off a path that would be slower even if it were empty than the
  * best one is now. It is the same for all paths that would not. So a slower path is used as far as the
- * best one is congested, as in a Wardrop equilibrium, and nobody has to find out that it is slower.
+ * best one is congested, as in a Wardrop equilibrium, and no connection has to find out that it is slower.
  *
  * What was added is a moving average of samples: one for each round trip of each connection, which
  * weighs the more the longer there was none. What a draw reads of it halves with each half-life that
  * passes without one, as old information misleads (Mitzenmacher, "How useful is old information?",
- * 2000). So a path that nobody uses looks better with time, until somebody tries it. The average itself
+ * 2000). So an unused path looks better with time, until a connection tries it. The average itself
  * stays: if that try finds the path as bad as it was, it is known at once; if it finds it good, it takes
  * some more to be sure.
  *
  * What is the path's own stays for longer. A path that has less rate than the agent believes shows that
- * to each transfer: its rounds of several segments wait behind themselves. The least that rounds lately
+ * to each transfer: its rounds of several segments wait behind themselves. The least that rounds recently
  * waited, for ten segments, is the path's own share; a queue of others is not in it, as it comes and goes.
  *
  * A path is dead after a failure if nothing was delivered on it since. The first failure may well be
@@ -46,8 +46,8 @@ struct pc_quality {
 	__u64 lowest_ns; /* the lowest round trip measured; 0: none yet */
 	__u64 delivered_ns; /* when something was last delivered; 0: never */
 	__u64 failed_ns; /* when it last failed; 0: never */
-	__u64 hold_ns; /* so long after that nobody tries it, unless something is delivered */
-	__u64 unproven; /* 1: the failure was one of acknowledgements, whose delivery nobody measures */
+	__u64 hold_ns; /* so long after that no connection tries it, unless something is delivered */
+	__u64 unproven; /* 1: the failure was one of acknowledgements, whose delivery is not measured */
 	__u64 asked_ns; /* when a SYN left, the first since something was delivered; 0: none */
 	__u64 slow_ns; /* by how much ten segments prolonged a round trip, at least; 0: not measured */
 	__u64 slow_at_ns; /* when that was last measured */
@@ -60,7 +60,7 @@ _Static_assert(sizeof(struct pc_quality) == 88, "shared with Rust");
 /* About two seconds. Our choice: a queue that was measured longer ago is most likely gone. */
 #define PC_HALF_LIFE_LOG 31
 /*
- * A sample moves the average by a 32nd at least, and by a quarter at most: a single transfer says more
+ * A sample moves the average by a 32nd at least, and by a quarter at most: a single transfer shows more
  * about itself than about the path. In between it gains weight by the time without one: a quarter in
  * about a second. All three are our choice.
  */
@@ -73,8 +73,8 @@ _Static_assert(sizeof(struct pc_quality) == 88, "shared with Rust");
 #define PC_MAX_ADDED_NS (1ULL << 32)
 /*
  * Waits after a first failure: about a quarter of a second; after others: four seconds, and one minute. Our
- * choice: a longer first wait has connections begin elsewhere for one lost segment, and after an outage of
- * an hour a path is to be found within a minute.
+ * choice: a longer first wait makes connections begin elsewhere for one lost segment, and after an outage of
+ * an hour a path should be found within a minute.
  */
 #define PC_HOLD_FIRST_NS (1ULL << 28)
 #define PC_HOLD_MIN_NS (1ULL << 32)
@@ -88,7 +88,7 @@ _Static_assert(sizeof(struct pc_quality) == 88, "shared with Rust");
 /*
  * A SYN's answer is late after this (67 ms) and two of the lowest round trips: nothing delays a SYN-ACK as it
  * may delay an ACK. A SYN whose answer is lost comes again about then (pc_syn_rto), or after Linux's
- * second. A refusal, which nobody measures, matters no longer after PC_ASKED_NS. Our choice, where RFC 6298 knows
+ * second. A refusal, which is not measured, matters no longer after PC_ASKED_NS. Our choice, where RFC 6298 knows
  * of no round trip, and waits for a second.
  */
 #define PC_LATE_NS (1ULL << 26)
@@ -134,7 +134,7 @@ POLICY_FN void pc_sample(struct pc_quality *quality, __u64 now_ns, __u64 ns)
 	quality->updated_ns = now_ns;
 }
 
-/* By how much ten segments prolong a round trip, as measured lately; below 2^34. */
+/* By how much ten segments prolong a round trip, as measured recently; below 2^34. */
 POLICY_FN __u64 pc_slow(const struct pc_quality *quality, __u64 now_ns)
 {
 	return pc_halved(quality->slow_ns & (4 * PC_MAX_ADDED_NS - 1),
@@ -142,7 +142,7 @@ POLICY_FN __u64 pc_slow(const struct pc_quality *quality, __u64 now_ns)
 }
 
 /*
- * A round of so many segments was longer than the lowest round trip by `over_ns`; something had been
+ * A round of `segments` segments was longer than the lowest round trip by `over_ns`; something had been
  * delivered `age` ns before. Like the lowest round trip, the least is forgotten over about a minute.
  */
 POLICY_FN void pc_measure_slow(struct pc_quality *quality, __u64 now_ns, __u64 over_ns, __u32 segments, __u64 age)
@@ -158,10 +158,10 @@ POLICY_FN void pc_measure_slow(struct pc_quality *quality, __u64 now_ns, __u64 o
 }
 
 /*
- * A round trip took `rtt_ns`, and so many segments were delivered in it, so many lost; returns 0.
+ * A round trip took `rtt_ns`, and `delivered` segments were delivered in it, `lost` lost; returns 0.
  *
  * A single segment meets the queue of others only. The first round of each connection, its SYN's, is
- * like that. It tells of a queue, but where there is none it does not tell that transfers are fast.
+ * like that. It shows a queue, but where there is none it does not show that transfers are fast.
  */
 POLICY_LARGE_FN __u32 pc_delivered(struct pc_quality *quality, __u64 now_ns, __u64 rtt_ns,
 				   __u32 delivered, __u32 lost)
@@ -197,7 +197,7 @@ POLICY_FN __u32 pc_down(const struct pc_quality *quality, __u64 now_ns)
 		       pc_above(hold, pc_since(now_ns, quality->failed_ns)));
 }
 
-/* 1 if nobody should try the path now. */
+/* 1 if no connection should try the path now. */
 POLICY_LARGE_FN __u32 pc_dead(const struct pc_quality *quality, __u64 now_ns)
 {
 	__u64 waited, lowest, late;
@@ -216,8 +216,8 @@ POLICY_LARGE_FN __u32 pc_dead(const struct pc_quality *quality, __u64 now_ns)
  * After what time a SYN that leaves on the path now is sent again; 0: no round trip was measured there, or the time is
  * none shorter than Linux's own.
  *
- * RFC 6298 has a connection wait for a second because it knows of no round trip. Here others have
- * measured it lately (RFC 9040 has connections share that).
+ * RFC 6298 makes a connection wait for a second because it knows of no round trip. Here others have
+ * measured it recently (RFC 9040 makes connections share that).
  */
 POLICY_FN __u64 pc_answer_time(const struct pc_quality *quality, __u64 now_ns)
 {
@@ -234,7 +234,7 @@ POLICY_FN void pc_asked(struct pc_quality *quality, __u64 now_ns)
 		quality->asked_ns = now_ns;
 }
 
-/* A connection that will deliver begins on the path: if that had failed, and may be tried, nobody else tries it soon; returns 0. */
+/* A connection that will deliver begins on the path: if that had failed, and may be tried, no other tries it soon; returns 0. */
 POLICY_LARGE_FN __u32 pc_try(struct pc_quality *quality, __u64 now_ns)
 {
 	if (!quality || quality->failed_ns <= quality->delivered_ns || quality->unproven ||
@@ -254,13 +254,13 @@ POLICY_LARGE_FN __u32 pc_works(const struct pc_quality *quality, __u64 now_ns, _
 	       (srtt_ns ? PC_WORKS_NS + pc_least(srtt_ns, PC_MAX_ADDED_NS) : PC_SYN_WORKS_NS);
 }
 
-/* What is said of a failure, as bits. */
+/* What is reported of a failure, as bits. */
 #define PC_FAILED_ACKS 1u /* acknowledgements did not arrive */
 #define PC_FAILED_STRANDED 2u /* of a connection that has no other path */
 #define PC_FAILED_ALONE 4u /* there is no other path for anybody: there are no draws, and no weights */
 
 /*
- * A connection had a timeout on the path, or its acknowledgements did not arrive, as `how` says;
+ * A connection had a timeout on the path, or its acknowledgements did not arrive, as `how` states;
  * `srtt_ns` is its round trip; returns 0.
  */
 POLICY_LARGE_FN __u32 pc_failed(struct pc_quality *quality, __u64 now_ns, __u64 srtt_ns, __u32 how)
@@ -278,13 +278,13 @@ POLICY_LARGE_FN __u32 pc_failed(struct pc_quality *quality, __u64 now_ns, __u64 
 	}
 	if (pc_works(quality, now_ns, srtt_ns))
 		return 0;
-	/* That ACKs arrive again nobody measures, so time alone opens the path. */
+	/* It is not measured that ACKs arrive again, so time alone opens the path. */
 	if (how == PC_FAILED_STRANDED || how == (PC_FAILED_STRANDED | PC_FAILED_ALONE))
 		quality->stranded = 1;
 	else if (quality->failed_ns <= quality->delivered_ns)
 		quality->stranded = 0;
 	if (quality->failed_ns <= quality->delivered_ns || before > 4 * quality->hold_ns)
-		/* That ACKs arrive again nobody measures, so there is nothing to wait for but time. */
+		/* It is not measured that ACKs arrive again, so there is nothing to wait for but time. */
 		quality->hold_ns = acks ? PC_HOLD_MIN_NS : PC_HOLD_FIRST_NS;
 	else if (before < quality->hold_ns)
 		/* Of the same losses, or on its way when the path failed. */

@@ -75,7 +75,7 @@ POLICY_FN __u32 pc_part(__u64 part, __u64 whole)
 
 /*
  * The bytes that a connection delivers in `rtt_ns`: against the bandwidth-delay product, its rate
- * against the path's. Where nothing was measured, those that its window would have it deliver.
+ * against the path's. Where nothing was measured, those that its window would let it deliver.
  */
 POLICY_FN __u64 pc_bytes_per_rtt(const struct pc_mean *rate, const struct pc_round *round,
 				 __u64 rtt_ns)
@@ -109,14 +109,14 @@ POLICY_FN __u64 pc_lowest_rtt(const struct pc_path *paths, __u32 n)
 }
 
 /*
- * So many packets overtaken, and TCP takes those before them for lost (RFC 5681, section 3.2: three duplicate
+ * With this number of packets overtaken TCP takes those before them for lost (RFC 5681, section 3.2: three duplicate
  * ACKs; the route controller's paper, section 3: N_o).
  */
 #define PC_REORDERED 3
 
 /*
- * Whether a move from a path of round trip `from_ns` to one of `to_ns` has packets overtake so many
- * before them that TCP retransmits: (difference of one-way delays) * rate, in packets, with half a
+ * Whether a move from a path of round trip `from_ns` to one of `to_ns` makes packets overtake this number
+ * before them, so that TCP retransmits: (difference of one-way delays) * rate, in packets, with half a
  * round trip for a delay and cwnd / srtt for the rate.
  */
 POLICY_FN __u32 pc_reorders(const struct pc_round *round, __u64 from_ns, __u64 to_ns)

@@ -19,7 +19,7 @@
 #include "quality.h"
 
 /*
- * The weights of the first draws of connections, as they were lately: to compute them takes longer than
+ * The weights of the first draws of connections, as they were recently: to compute them takes longer than
  * all the rest of a draw. Processors write this at once, without locks; a draw that reads half of one
  * table and half of another goes by weights of which each was right within PC_DRAWS_NS.
  */
@@ -36,7 +36,7 @@ struct pc_shared {
 };
 _Static_assert(sizeof(struct pc_shared) == 1680, "shared with Rust");
 
-/* For so long the weights of first draws are not computed anew (1 ms). Our choice: little changes in that time. */
+/* For so long the weights of first draws are not computed again (1 ms). Our choice: little changes in that time. */
 #define PC_DRAWS_NS (1ULL << 20)
 
 /* A factor of 1024. Our choice, in the place of EXP3.S's share: a draw in a thousand, and unlearnt in ten doublings. */
@@ -147,7 +147,7 @@ POLICY_FN __u64 pc_may_draw(const struct pc_ask *ask, __u32 i)
 
 /*
  * Functions with an `end` look at the first `end` paths, a constant that is no less than n: first draws at eight where there are
- * no more. A loop that ended at n would have the verifier follow 16 ends of each loop.
+ * no more. A loop that ended at n would make the verifier follow 16 ends of each loop.
  */
 
 /* What the weights of all paths are compared with. */

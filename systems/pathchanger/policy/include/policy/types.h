@@ -50,7 +50,7 @@ POLICY_FN __u64 pc_since(__u64 now_ns, __u64 since_ns)
 	return (now_ns - since_ns) & (pc_above(since_ns, now_ns) - 1);
 }
 
-/* `x` halved so many times, of which those beyond 63 do not count; without a branch. */
+/* `x` halved `times` times, of which those beyond 63 do not count; without a branch. */
 POLICY_FN __u64 pc_halved(__u64 x, __u64 times)
 {
 	times |= -pc_above(times, 63);

@@ -312,7 +312,7 @@ pub(crate) fn base(path: &Path, quality: &Quality, now_ns: u64) -> u64 {
     unsafe { native_pc_base(path, quality, now_ns) }
 }
 
-/// Whether nobody should try the path.
+/// Whether no connection should try the path.
 pub(crate) fn dead(quality: &Quality, now_ns: u64) -> bool {
     // SAFETY: as in `added`.
     unsafe { native_pc_dead(quality, now_ns) == 1 }

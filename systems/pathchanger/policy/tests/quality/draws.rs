@@ -104,7 +104,7 @@ fn what_some_measure_others_go_by_and_it_is_forgotten() {
     let taken: Vec<_> = (0..400).map(|_| host.transfer(&slow)).collect();
     let late = taken[200..].iter().filter(|path| **path == 1).count();
     assert!(late < 30, "{late} of the last 200 took the path whose round trips are nine times as long");
-    // The queue is gone, or the path is as long as that: nobody knows before it is tried again.
+    // The queue is gone, or the path is as long as that: that is unknown until it is tried again.
     host.wait(60_000);
     let [first, second] = host.drawn()[..] else { unreachable!() };
     assert!(first > second, "the lowest round trip of a path is remembered: {first}, {second}");
@@ -159,7 +159,7 @@ fn a_path_that_is_slower_than_believed_is_known_for_longer_than_a_queue() {
     assert!(queue > 430 && own < 10, "{queue} and {own} of 1000");
     host.wait(200_000);
     assert!(host.drawn()[1] > 430, "in the end that is forgotten, too");
-    // A round without the wait says at once that the path is fast.
+    // A round without the wait shows at once that the path is fast.
     let mut host = slow([10, 70, 70]);
     let mut connection = host.open_on(1);
     for delivered in [1, 11, 21] {
@@ -218,7 +218,7 @@ fn a_connection_that_has_a_wide_path_for_itself_is_not_moved_to_a_narrow_one() {
 }
 
 #[test]
-fn rare_samples_of_a_queue_say_as_much_as_frequent_ones() {
+fn rare_samples_of_a_queue_show_as_much_as_frequent_ones() {
     let added = |pause_ms: u64| {
         let mut host = Host::new(&[10]);
         host.paths.push(Path::new(1, Rate::from_mbits(100), Span::from_millis(10)));
@@ -237,7 +237,7 @@ fn rare_samples_of_a_queue_say_as_much_as_frequent_ones() {
 }
 
 #[test]
-fn connections_that_end_early_say_the_same_of_a_path_as_long_ones() {
+fn connections_that_end_early_show_the_same_of_a_path_as_long_ones() {
     let added = |rounds: u64| {
         let mut host = Host::new(&[10, 10]);
         // The lowest round trip is known, and a queue of 50 ms stands from then on.

@@ -20,11 +20,11 @@ fn a_path_on_which_nothing_arrives_is_left_alone_but_for_one_try_at_a_time() {
     host.wait(1_000);
     assert!(first[0].handle_timeout(host.round(0, 0), true, 0).moved);
     host.wait(4_000);
-    assert_eq!(host.drawn()[1], 0, "as that failed, nobody else does for four seconds");
+    assert_eq!(host.drawn()[1], 0, "as that failed, no other does for four seconds");
     host.wait(300);
     assert_eq!(host.begun_on(1).len(), 1);
     host.wait(4_300);
-    assert_eq!(host.drawn()[1], 0, "and nobody for eight more");
+    assert_eq!(host.drawn()[1], 0, "and none for eight more");
     host.wait(4_300);
     assert_eq!(host.begun_on(1).len(), 1);
     // The next one that tries it delivers.
@@ -67,9 +67,9 @@ fn a_connection_that_is_accepted_tries_nothing() {
     host.wait(500);
     host.fail_on(0);
     host.wait(300);
-    // It may do nothing but receive, so nobody would learn that the path works again.
+    // It may do nothing but receive, so it would not be learnt that the path works again.
     assert!(host.drawn()[0] > 5, "the wait is over for all of them");
-    assert_eq!(host.begun_on(0).len(), 1, "for those that send a SYN, one begins it anew");
+    assert_eq!(host.begun_on(0).len(), 1, "for those that send a SYN, one begins it again");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_syn_that_is_not_answered_in_time_keeps_others_away_before_its_timeout() {
 fn a_syn_is_sent_again_as_soon_as_its_answer_is_late_by_what_others_measured() {
     let mut host = Host::new(&[10, 10]);
     let asking = host.open_on(0);
-    assert_eq!(asking.syn_timeout(host.now), None, "nobody has measured a round trip: TCP waits for its second");
+    assert_eq!(asking.syn_timeout(host.now), None, "no round trip was measured: TCP waits for its second");
     host.transfers(30, &[10, 10]);
     let timeout = asking.syn_timeout(host.now).unwrap();
     let milliseconds = timeout.rto.as_nanos() / 1_000_000;
@@ -177,7 +177,7 @@ fn a_first_timeout_may_stay_where_all_other_paths_are_dead() {
     sending.handle_round(host.round(10, 5), 0);
     host.fail_on(1);
     assert!(host.dead(1));
-    // Nobody has delivered on its own path since, so that may have failed as well; but only the other one is known to.
+    // No connection has delivered on its own path since, so that may have failed as well; but only the other one is known to.
     let decision = sending.handle_timeout(host.round(10, 5), false, 0);
     assert!(decision.decided && !decision.moved);
     host.wait(400);

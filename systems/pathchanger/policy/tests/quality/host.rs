@@ -57,7 +57,7 @@ impl Host {
         Round { now: self.now, cwnd: Bytes::new(14_600), srtt, mss: MSS, delivered, in_flight: 1, ..Round::default() }
     }
 
-    /// A short transfer: the handshake and two round trips, each as long as `rtts` says for its path; returns the path.
+    /// A short transfer: the handshake and two round trips, each as long as `rtts` gives for its path; returns the path.
     pub fn transfer(&mut self, rtts: &[u64]) -> usize {
         let mut connection = self.open();
         let path = connection.path();
@@ -68,7 +68,7 @@ impl Host {
         path
     }
 
-    /// So many transfers.
+    /// `count` transfers.
     pub fn transfers(&mut self, count: usize, rtts: &[u64]) {
         (0..count).for_each(|_| {
             self.transfer(rtts);
@@ -103,7 +103,7 @@ impl Host {
         self.learnt()[path].dead
     }
 
-    /// Puts a connection on a path where nothing arrives, and has it meet a timeout.
+    /// Puts a connection on a path where nothing arrives, and makes it meet a timeout.
     pub fn fail_on(&mut self, path: usize) -> Connection {
         let mut connection = self.open_on(path);
         self.wait(1_000);

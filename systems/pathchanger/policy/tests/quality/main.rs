@@ -1,4 +1,4 @@
-//! The policy `delay-weighted`: connections go where the host's connections lately measured short delays, and not where
+//! The policy `delay-weighted`: connections go where the host's connections recently measured short delays, and not where
 //! nothing arrives.
 
 mod draws;

@@ -1,4 +1,4 @@
-//! Keeps the program attached to its control group: that may be removed and made anew, and others may detach what they find.
+//! Keeps the program attached to its control group: that may be removed and made again, and others may detach what they find.
 
 use std::{
     fs,
@@ -16,10 +16,10 @@ use sidestep_linux::{
 /// How often to try again where others refuse: to find out who they are takes a search through all processes.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How often the program was attached anew, by what had become of it.
+/// How often the program was attached again, by what had become of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reattached {
-    /// The control group was made anew.
+    /// The control group was made again.
     pub(super) group: u32,
     /// Others had detached it.
     pub(super) others: u32,
@@ -30,7 +30,7 @@ pub(super) struct Reattached {
 pub(super) enum Lost {
     /// The control group is another one than before.
     Group,
-    /// The control group is the same: somebody detached the program.
+    /// The control group is the same: another program detached the program.
     Others,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Attachment {
     counts: Reattached,
     /// Whether there was no such group when last looked.
     gone: bool,
-    /// When to try again, and what the operator was told last.
+    /// When to try again, and what was last reported to the operator.
     next: Option<Instant>,
     told: Option<String>,
     /// Whether the program did not act on the control group when last looked at.
@@ -77,7 +77,7 @@ impl Attachment {
     /// Attaches the program for the first time, when paths are in place.
     pub(super) fn begin(&mut self, program: &mut HostProgram, cgroup: &Path) -> Result<(), AgentError> {
         self.note_group(cgroup);
-        // Once ours are there, the kernel says nothing of it.
+        // Once ours are there, the kernel reports nothing of it.
         if let Some(replaced) = others(cgroup).replacement() {
             tracing::warn!("{replaced}");
         }
@@ -93,7 +93,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// Attaches the program again where its control group was removed and made anew, or where others have detached it.
+    /// Attaches the program again where its control group was removed and made again, or where others have detached it.
     pub(super) fn renew(&mut self, program: &mut HostProgram, cgroup: &Path) {
         if program.is_attached(cgroup) {
             self.detached = false;
@@ -111,7 +111,7 @@ impl Attachment {
     pub(super) fn should_keep_state(&self, end: End, keep: bool) -> bool {
         match end {
             End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
-            // Whoever ends a daemon that is not at work yet does not mean what an earlier one left.
+            // A request to end a daemon that is not at work yet does not mean what an earlier one left.
             End::Shutdown(Shutdown::CleanUp) if !self.at_work => self.inherited,
             End::Shutdown(Shutdown::CleanUp) | End::Finished => keep,
         }
@@ -124,7 +124,7 @@ impl Attachment {
 
     /// Whether it is time to attach the program, and why it is not attached.
     fn tries(&self, now: Instant, cgroup: &Path) -> Option<Lost> {
-        // A group that was made anew owes nothing to what was refused before.
+        // A group that was made again owes nothing to what was refused before.
         let same = self.group.is_some() && self.group == number(cgroup);
         if same && self.next.is_some_and(|next| now < next) {
             return None;
@@ -154,7 +154,7 @@ impl Attachment {
         }
     }
 
-    /// Takes note that the program cannot be attached; the operator is told each reason once.
+    /// Takes note that the program cannot be attached; each reason is reported to the operator once.
     fn refused(&mut self, error: &LinuxError, cgroup: &Path) {
         self.gone = number(cgroup).is_none();
         self.next = Some(Instant::now() + AGAIN);
@@ -165,12 +165,12 @@ impl Attachment {
         }
     }
 
-    /// How often the program was attached anew.
+    /// How often the program was attached again.
     pub(super) fn counts(&self) -> Reattached {
         self.counts
     }
 
-    /// What the status line says while the program is not attached; empty if it is.
+    /// What the status line shows while the program is not attached; empty if it is.
     pub(super) fn status(&self) -> &'static str {
         match self.gone {
             _ if !self.detached => "",
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_others_detached_is_told_from_one_whose_group_is_gone() {
+    fn a_program_that_others_detached_is_distinguished_from_one_whose_group_is_gone() {
         let groups = tempfile::tempdir().unwrap();
         let [one, other] = ["one", "other"].map(|name| groups.path().join(name));
         std::fs::create_dir(&one).unwrap();

@@ -36,7 +36,7 @@ const STOP_POLL: Duration = Duration::from_millis(100);
 /// its own network namespace: elsewhere this is an error, and nothing is touched.
 pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {
     if !pins.exist() {
-        // One that was killed before it began may have left maps that say nothing.
+        // One that was killed before it began may have left maps that hold nothing.
         if pins.is_possible().is_ok() && pins.holder().is_ok_and(|holder| holder.is_gone()) {
             pins.remove()?;
         }

@@ -1,4 +1,4 @@
-//! What becomes of dead paths and of the connections on them: paths are told of and tried, connections that are stuck end.
+//! What becomes of dead paths and of the connections on them: paths are reported and tried, connections that are stuck end.
 
 use sidestep_hostd::{AgentError, paths::MarkBits};
 use sidestep_linux::bpf::host::{HostProgram, Learnt};
@@ -22,7 +22,7 @@ pub(super) struct DeadPaths {
 }
 
 impl DeadPaths {
-    /// Tells the log which paths have died and which work again, and tries those that no connection tries.
+    /// Logs which paths have died and which work again, and tries those that no connection tries.
     pub(super) fn look(
         &mut self,
         learnt: &[Learnt],

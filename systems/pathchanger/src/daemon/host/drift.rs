@@ -1,11 +1,11 @@
-//! Whether somebody removes our rules and routes again and again.
+//! Whether another program removes our rules and routes again and again.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// So many losses within [`MEMORY`] are no accident: somebody puts his own state in place of ours.
+/// This number of losses within [`MEMORY`] is no accident: another program puts its own state in place of ours.
 const MANY: usize = 5;
 /// How long a loss is remembered.
 const MEMORY: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ pub(super) struct Drift {
 }
 
 impl Drift {
-    /// Whether losses have been many lately: connections then learn nothing together.
+    /// Whether losses have been many recently: connections then learn nothing together.
     pub(super) fn persists(&self) -> bool {
         self.persists
     }

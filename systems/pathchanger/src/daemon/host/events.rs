@@ -50,7 +50,7 @@ pub struct EventRecord {
     pub dry_run: bool,
 }
 
-/// The line of a record that says that other paths are in place than before.
+/// The line of a record that reports that other paths are in place than before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathsRecord {
     /// When they were in place: `CLOCK_MONOTONIC`, in nanoseconds.

@@ -1,7 +1,7 @@
-//! Says in three sentences why a connection, or what goes to an address, did or did not move.
+//! Explains in three sentences why a connection, or what goes to an address, did or did not move.
 //!
-//! The first sentence says where it is and why, the second what happened, the third what can happen and what to do. Whoever
-//! asks gathers the facts; here they become words.
+//! The first sentence says where it is and why, the second what happened, the third what can happen and what to do. The
+//! caller gathers the facts; here they become words.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::indexing_slicing))]
 
@@ -162,7 +162,7 @@ impl PathFacts {
         self.failed_s.is_some()
     }
 
-    /// Whether nothing speaks against a connection on it.
+    /// Whether nothing prevents a connection on it.
     fn lives(&self) -> bool {
         !self.dead && !self.has_failed()
     }
@@ -465,7 +465,7 @@ impl LeftAlone {
             ],
             LeftAlone::Mark { mark, mask } => [
                 format!("others have set its mark {mark:#x}, within the agent's bits {mask:#x}"),
-                "Give the agent bits that nobody else uses (mark_mask in [pathchanger]); `sidestep doctor` says which are free".into(),
+                "Give the agent bits that nothing else uses (mark_mask in [pathchanger]); `sidestep doctor` lists free ones".into(),
             ],
             LeftAlone::Group { group, of_agent } => [
                 format!("it belongs to the control group {group}, and the agent's is {of_agent}"),

@@ -49,7 +49,7 @@ impl GivenPaths {
         self.at
     }
 
-    /// Whether the controller has yet to say what becomes of paths that an earlier daemon left.
+    /// Whether the controller has yet to report what becomes of paths that an earlier daemon left.
     pub(super) fn awaits_controller(&self) -> bool {
         self.controller != ControllerState::None && self.update.is_none()
     }
@@ -92,7 +92,7 @@ impl GivenPaths {
         self.own.iter().cloned().chain(added).collect()
     }
 
-    /// What is said of destinations of the controller that are not used, as the names of paths are.
+    /// What is reported of destinations of the controller that are not used, as the names of paths are.
     pub(super) fn notes(&self) -> Names {
         self.shadowed.iter().map(|destination| ((*destination, 0), FILE_WINS.to_string())).collect()
     }

@@ -8,7 +8,7 @@ use sidestep_net::Rate;
 
 use super::{HostConfig, reaches};
 
-/// Where the kernel says how fast a link is.
+/// Where the kernel shows how fast a link is.
 const SPEEDS: &str = "/sys/class/net";
 
 /// Reads the routes of the network namespace, and writes a configuration whose paths are its default routes.
@@ -26,7 +26,7 @@ pub async fn propose() -> Result<Option<Proposal>, AgentError> {
     Ok(Some(proposal))
 }
 
-/// What the routes of a machine say.
+/// What the routes of a machine show.
 struct Machine {
     interfaces: Vec<Interface>,
     routes: Vec<DefaultRoute>,

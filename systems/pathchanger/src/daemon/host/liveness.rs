@@ -1,4 +1,4 @@
-//! Which paths are dead, by what connections met on them: told in the log when that changes.
+//! Which paths are dead, by what connections met on them: logged when that changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +81,7 @@ impl Liveness {
         changes
     }
 
-    /// Tells the log which paths have died, and which work again.
+    /// Logs which paths have died, and which work again.
     pub(super) fn note(&mut self, learnt: &[Learnt], paths: &PathsInPlace) {
         for ((destination, id), change) in self.look(learnt, monotonic_now()) {
             let name = paths.path(destination, id).map_or_else(|| format!("{id:08x}"), |path| path.name.clone());
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_stays_dead_is_told_once_and_so_is_its_recovery() {
+    fn a_path_that_stays_dead_is_reported_once_and_so_is_its_recovery() {
         let mut liveness = Liveness::default();
         let mut look = |failed, delivers, now| {
             let changes = liveness.look(&learnt(failed, delivers), Time::from_nanos(now));
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(look(None, true, 500), [Change::Works(Span::from_nanos(400))]);
         assert_eq!(look(None, true, 600), []);
         assert_eq!(look(Some(700), false, 800), []);
-        assert_eq!(look(None, true, 900), [], "that it was dead nobody was told");
+        assert_eq!(look(None, true, 900), [], "that it was dead was not reported");
         assert_eq!(look(Some(1_000), false, 1_100), []);
         assert_eq!(look(Some(1_000), false, 1_200), [Change::Died(Span::from_nanos(200))]);
         assert_eq!(look(None, false, 1_300), [Change::MayBeTried]);

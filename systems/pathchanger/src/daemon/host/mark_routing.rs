@@ -69,7 +69,7 @@ impl MarkRouting {
         self.reroutes = true;
     }
 
-    /// Has connections look their routes up again that may have done so while some were missing.
+    /// Makes connections look their routes up again that may have done so while some were missing.
     pub(super) fn reroute(&mut self, program: &HostProgram) -> Result<(), AgentError> {
         if self.reroutes {
             program.reroute_connections()?;
@@ -130,7 +130,7 @@ impl MarkRouting {
     }
 
     /// Installs the routes of all paths, and returns them. A path whose route the kernel refuses, for instance because its
-    /// interface is down, leaves its set, and is returned besides.
+    /// interface is down, leaves its set, and is also returned.
     pub(super) async fn install_routes(
         &mut self,
         netlink: &Netlink,

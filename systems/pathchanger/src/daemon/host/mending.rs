@@ -42,7 +42,7 @@ impl Host {
         Ok(())
     }
 
-    /// Has the program learn nothing while rules or routes are lost again and again.
+    /// Makes the program learn nothing while rules or routes are lost again and again.
     pub(super) fn note_drift(&mut self, lost: bool) -> Result<(), AgentError> {
         if self.others.note_drift(lost) { self.configure() } else { Ok(()) }
     }

@@ -31,12 +31,12 @@ impl Neighbours {
         self.firewall.is_due()
     }
 
-    /// The families of which somebody masquerades connections.
+    /// The families whose connections are masqueraded.
     pub(super) fn masqueraded(&self) -> Vec<Family> {
         self.uses.masqueraded()
     }
 
-    /// Says whose marks ours meet; an error if somebody's rule of routing does, unless that is `tolerated`.
+    /// Reports whose marks ours meet; an error if another program's routing rule does, unless that is `tolerated`.
     pub(super) async fn check(&mut self, netlink: &Netlink, mark: MarkBits, tolerated: bool) -> Result<(), AgentError> {
         let (mask, new) = (mark.mask, self.look(netlink, mark).await?);
         if let Some(first) = new.iter().find(|collision| collision.misroutes)

@@ -48,8 +48,8 @@ impl Others {
         match self.drift.persists() {
             _ if !changed => {}
             true => tracing::warn!(
-                "somebody removes rules or routes of ours again and again: they are put back, and connections are moved, but \
-                 nothing is learnt of paths until that has stopped"
+                "another program removes rules or routes of ours again and again: they are put back, and connections are moved, \
+                 but nothing is learnt of paths until that has stopped"
             ),
             false => tracing::info!("rules and routes stay in place again: what is seen of paths is learnt"),
         }
@@ -58,8 +58,7 @@ impl Others {
 
     /// What they do, for the status in one line; empty if nothing.
     pub(super) fn status(&self) -> String {
-        let drift =
-            if self.drift.persists() { "; somebody removes rules again and again, nothing is learnt" } else { "" };
+        let drift = if self.drift.persists() { "; rules are removed again and again, nothing is learnt" } else { "" };
         let overridden = match self.effects.found().count() {
             0 => String::new(),
             count => format!("; packets of {count} paths do not leave by them"),

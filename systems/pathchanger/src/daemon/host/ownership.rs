@@ -113,7 +113,7 @@ pub(super) async fn claim(options: &HostOptions) -> Result<Option<Claim>, AgentE
                 return Err(AgentError::Taken { process: other.process, first, last, mask });
             }
             None if claim.is_some() => return Ok(claim),
-            // Whoever may not change routes is no agent, and must not keep one from working.
+            // A process that may not change routes is no agent, and must not keep one from working.
             None if !others.is_empty() => {
                 tracing::warn!(name, "a program without privileges has taken the name of this agent; it is not heeded");
                 return Ok(None);
@@ -152,14 +152,14 @@ fn touches(stake: &Stake, name: &str) -> bool {
 /// Refuses the state of an agent whose rules and routes are in another network namespace; forgets one whose namespace is gone.
 pub(super) fn check_state(pins: &Pins) -> Result<(), AgentError> {
     let Some(owner) = pins.config().and_then(|config| config.netns()) else { return Ok(()) };
-    // Whoever works with it is refused, or refuses us, by the lock.
+    // A process that works with it is refused, or refuses us, by the lock.
     if owner.cookie == NetNsId::current()?.cookie || !pins.holder()?.is_gone() {
         return Ok(());
     }
     if let Some(place) = owner.find() {
         return Err(AgentError::Elsewhere { state: pins.directory.clone(), place });
     }
-    tracing::warn!("the state is that of an agent whose network namespace is gone: it begins anew");
+    tracing::warn!("the state is that of an agent whose network namespace is gone: it begins again");
     Ok(pins.remove()?)
 }
 

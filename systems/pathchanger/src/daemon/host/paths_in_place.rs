@@ -14,7 +14,7 @@ pub(super) struct PathsInPlace {
     pub(super) sets: Vec<DestinationPaths>,
     /// How many of the paths received are not among them.
     left_out: usize,
-    /// The sources of each path, as the program was told.
+    /// The sources of each path, as the program received them.
     pub(super) sources: SourcesByPath,
     /// How many paths connections from each address may use.
     pub(super) reach: Vec<Reach>,
@@ -31,7 +31,7 @@ pub(super) struct Replaced {
 }
 
 impl PathsInPlace {
-    /// Takes note that these sets are in place, and that so many paths were left out.
+    /// Takes note that these sets are in place, and that `left_out` paths were left out.
     pub(super) fn replace(&mut self, placed: Vec<DestinationPaths>, left_out: usize) -> Replaced {
         let records = |sets: &[DestinationPaths]| sets.iter().map(SetRecord::from).collect::<Vec<_>>();
         let changed = records(&self.sets) != records(&placed);

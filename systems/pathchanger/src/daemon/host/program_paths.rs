@@ -15,7 +15,7 @@ pub(super) struct ProgramPaths {
     slots: Slots,
     /// Destinations in the program's map that an earlier daemon left, until it is known whether they are wanted.
     inherited: BTreeSet<IpNet>,
-    /// Whether all connections have taken note of what the map says; those from before an earlier daemon's end may not.
+    /// Whether all connections have taken note of what the map holds; those from before an earlier daemon's end may not.
     adopted: bool,
     /// What takes the place of rates and round-trip times that are not given.
     measured: Measured,
@@ -34,7 +34,7 @@ impl ProgramPaths {
         &self.slots
     }
 
-    /// Gives each path one of `most` slots, where no socket's mark stands in the way. A dry run has no marks.
+    /// Gives each path one of `most` slots, where no socket's mark prevents that. A dry run has no marks.
     pub(super) fn place(
         &self,
         program: &HostProgram,
@@ -55,7 +55,7 @@ impl ProgramPaths {
         Ok(placement)
     }
 
-    /// Measures paths whose rate or round-trip time is not given, and has the program know.
+    /// Measures paths whose rate or round-trip time is not given, and passes the results to the program.
     pub(super) fn measure(
         &mut self,
         program: &mut HostProgram,
@@ -74,7 +74,7 @@ impl ProgramPaths {
         self.adopt(program)
     }
 
-    /// Writes the sets into the program's map, and has connections take note of them. What an earlier daemon left stays if it
+    /// Writes the sets into the program's map, and makes connections take note of them. What an earlier daemon left stays if it
     /// `keeps_inherited`.
     pub(super) fn write(
         &mut self,
@@ -115,7 +115,7 @@ impl ProgramPaths {
         true
     }
 
-    /// Has connections take note of what has changed in the map.
+    /// Makes connections take note of what has changed in the map.
     fn adopt(&mut self, program: &HostProgram) -> Result<(), AgentError> {
         if !self.adopted {
             // Before their routes go, and not only with their next signal: an idle connection has none.

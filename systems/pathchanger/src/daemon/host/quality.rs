@@ -1,5 +1,5 @@
 //! How paths do, by what the kernel knows of the connections on them; and what takes the place of a rate or a round-trip
-//! time that nobody gave.
+//! time that is not given.
 
 use sidestep_hostd::{paths::DestinationPaths, paths::HostPath};
 use std::{
@@ -105,7 +105,7 @@ impl PathQuality {
     }
 }
 
-/// What was measured of paths whose rate or round-trip time nobody gave.
+/// What was measured of paths whose rate or round-trip time is not given.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     paths: ByPath<Estimate>,
@@ -120,9 +120,9 @@ struct Estimate {
 
 /// How often paths are measured.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// With each measurement an older one counts less by one part of so many: half of it after a minute.
+/// With each measurement an older one counts less by one part in this number: half of it after a minute.
 const FADES: u64 = 16;
-/// A path whose measured rate is lower counts for one part of so many of the largest rate.
+/// A path whose measured rate is lower counts for one part in this number of the largest rate.
 const MIN: u64 = 4;
 
 impl Measured {
@@ -150,7 +150,7 @@ impl Measured {
 
     /// The paths of `set`, with what was measured where nothing is given.
     ///
-    /// What connections deliver is less than what a path could carry, and nothing is known of a path that nobody takes.
+    /// What connections deliver is less than what a path could carry, and nothing is known of a path that no connection takes.
     /// So a path counts for at least a quarter of the largest rate of its set, and for all of it as long as nothing was
     /// measured: it is tried, and can show what it carries.
     pub(super) fn complete(&self, set: &DestinationPaths) -> DestinationPaths {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_gave_is_measured_and_a_path_that_nobody_takes_is_taken_for_the_best() {
+    fn what_is_not_given_is_measured_and_a_path_that_no_connection_takes_is_taken_for_the_best() {
         let mut measured = Measured::default();
         assert!(measured.is_due(&[set(&[100, 0])]));
         assert_eq!(rates(&measured, &[0, 0]), [0, 0], "all are alike");

@@ -134,7 +134,7 @@ impl PathsInPlace {
         Ok(())
     }
 
-    /// What the status says of them.
+    /// What the status shows of them.
     pub(super) fn confined(&self) -> String {
         match self.reach.iter().filter(|one| one.is_confined()).count() {
             0 => String::new(),

@@ -1,4 +1,4 @@
-//! Makes the kernel's rules, routes and map say what the controller and the host's own configuration say.
+//! Makes the kernel's rules, routes and map follow the controller and the host's own configuration.
 
 use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::Room};
 use std::{
@@ -12,7 +12,7 @@ use sidestep_policy::raw::MAX_PATHS;
 use super::{Host, replies::Odds};
 
 impl Host {
-    /// Makes rules, routes and map say what the controller and our own configuration say.
+    /// Makes rules, routes and map follow the controller and our own configuration.
     ///
     /// Rules and routes of paths that come are in place before the map and the marks name them; those of paths that go
     /// are removed after the last connection has left. Only if marks have no room for both at once, paths that come wait
@@ -83,7 +83,7 @@ impl Host {
         self.routing.prune(&self.netlink, &wanted, is_decided).await
     }
 
-    /// Notes what paths are called, and which destinations of the controller are not used, for whoever looks at our state.
+    /// Notes what paths are called, and which destinations of the controller are not used, for readers of our state.
     pub(super) fn note_names(&mut self) -> Result<(), AgentError> {
         let names = self.paths.names_with_withdrawn().into_iter().chain(self.given.notes());
         Ok(self.program.set_names(&names.collect())?)

@@ -23,9 +23,9 @@ pub struct RecordFile {
 }
 
 impl RecordFile {
-    /// Size that a file has at most, if nobody chooses another.
+    /// Size that a file has at most, if no other is chosen.
     pub const SIZE: Bytes = Bytes::new(32 << 20);
-    /// How many older files are kept, if nobody chooses another number.
+    /// How many older files are kept, if no other number is chosen.
     pub const KEEP: u32 = 3;
 
     /// A file of the usual size and with the usual number of older files.
@@ -131,7 +131,7 @@ impl RecordLog {
     /// Opens the file to append to it, and ends a line that was cut off, by a crash for instance.
     fn open_file(&mut self) -> io::Result<File> {
         let path = &self.target.path;
-        // Neither a pipe that nobody reads nor one that is full may stop the daemon.
+        // Neither a pipe that no process reads nor one that is full may stop the daemon.
         let mut file = OpenOptions::new().create(true).append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         let torn =
             if file.metadata()?.is_file() { last_byte(path).is_some_and(|last| last != b'\n') } else { self.torn };
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_made_anew() {
+    fn a_file_that_was_moved_away_is_made_again() {
         let directory = tempfile::tempdir().unwrap();
         let (path, moved) = (directory.path().join("events"), directory.path().join("moved"));
         let mut log = log(&path, 0, 0);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_nobody_reads_does_not_stop_the_daemon() {
+    fn a_pipe_that_no_process_reads_does_not_stop_the_daemon() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();

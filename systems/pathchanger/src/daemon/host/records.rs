@@ -10,7 +10,7 @@ pub(super) struct Records {
     events: Events<'static>,
     pub(super) recorder: Recorder,
     summary: Summary,
-    /// While we have the kernel count runs of programs.
+    /// While we make the kernel count runs of programs.
     run_stats: Option<RunStats>,
 }
 
@@ -61,7 +61,7 @@ impl Records {
     }
 }
 
-/// Has the kernel count runs of programs if that is wanted and allowed; moving connections does not depend on it.
+/// Makes the kernel count runs of programs if that is wanted and allowed; moving connections does not depend on it.
 fn run_stats(config: &HostConfig) -> Option<RunStats> {
     if !config.metrics.bpf_stats {
         return None;

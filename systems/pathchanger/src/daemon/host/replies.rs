@@ -1,7 +1,7 @@
 //! Draws a path for each packet that answers without a socket of its own: SYN-ACKs, and resets.
 //!
 //! The program in TCP moves sockets. A connection that is being opened has none, so its SYN-ACK would take the default
-//! route, and while that is dead nobody could connect. A table of nf_tables draws instead ([`DrawTable`]), by the weights
+//! route, and while that is dead no client could connect. A table of nf_tables draws instead ([`DrawTable`]), by the weights
 //! that new connections are drawn by. It is kept and taken over as rules and routes are, by its name.
 
 use ipnet::IpNet;
@@ -23,19 +23,19 @@ pub(super) struct Replies {
     draws: Vec<Draw>,
     /// The table as the kernel had it when we last wrote it; `None` while it is not there.
     written: Option<Written>,
-    /// How often somebody else had changed or removed the table.
+    /// How often another program had changed or removed the table.
     mended: u64,
     /// Whether the table is an earlier agent's, which stays until the controller has answered.
     inherited: bool,
-    /// Whether the operator was told that the kernel refuses the table.
+    /// Whether it was reported to the operator that the kernel refuses the table.
     warned: bool,
-    /// The families whose connections are kept from being masqueraded, as somebody masquerades.
+    /// The families whose connections are kept from being masqueraded, as another program masquerades.
     keeps_sources: Vec<Family>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Written {
-    /// Of all tables of the namespace: as long as it stays, nobody has changed anything.
+    /// Of all tables of the namespace: as long as it stays, nothing has changed.
     generation: u32,
     fingerprint: Option<u64>,
 }
@@ -51,7 +51,7 @@ impl Replies {
         self.mended
     }
 
-    /// Makes the table say `draws`.
+    /// Makes the table hold `draws`.
     fn write(&mut self, draws: Vec<Draw>) {
         self.inherited = false;
         if self.written.is_some() && self.draws == draws {
@@ -69,8 +69,8 @@ impl Replies {
             if let (Err(error), true) = (table.keep_sources(of, keep), keep && !self.warned) {
                 tracing::warn!(
                     %error,
-                    "somebody masquerades connections of {of}, and the kernel cannot keep ours from that: one that moves to \
-                     another interface is lost"
+                    "another program masquerades connections of {of}, and the kernel cannot keep ours from that: one that moves \
+                     to another interface is lost"
                 );
             }
         }
@@ -84,14 +84,14 @@ impl Replies {
                 self.warned = true;
                 tracing::warn!(
                     %error,
-                    "SYN-ACKs take the default route: while that is dead, nobody can open a connection to this host"
+                    "SYN-ACKs take the default route: while that is dead, no client can open a connection to this host"
                 );
             }
             Err(_) => {}
         }
     }
 
-    /// Mends the table if somebody else has changed it, and tries again if it could not be written.
+    /// Mends the table if another program has changed it, and tries again if it could not be written.
     fn mend(&mut self) {
         let (Some(table), Some(written)) = (&mut self.table, &mut self.written) else { return self.install() };
         match table.generation() {
@@ -104,7 +104,7 @@ impl Replies {
             _ => {
                 self.mended += 1;
                 tracing::warn!(
-                    "somebody changed or removed the table that draws paths of SYN-ACKs: it is written again"
+                    "another program changed or removed the table that draws paths of SYN-ACKs: it is written again"
                 );
                 self.install();
             }
@@ -121,7 +121,7 @@ impl Replies {
             }
             if let Err(error) = table.reweigh(position, &wanted) {
                 tracing::debug!(%error, "paths of replies keep their weights");
-                // Somebody else was there before us, which the next look finds.
+                // Another program was there before us, which the next look finds.
                 return;
             }
             *present = wanted;
@@ -161,7 +161,7 @@ impl Replies {
         self.write(odds.draws(sets, &program.learnt().unwrap_or_default()));
     }
 
-    /// Has the table follow what connections have learnt, and mends it if somebody has changed it.
+    /// Makes the table follow what connections have learnt, and mends it if another program has changed it.
     pub(super) fn update_weights(&mut self, sets: &[DestinationPaths], odds: &Odds<'_>, learnt: &[Learnt]) {
         if self.table.is_none() || self.inherited {
             return;
@@ -170,12 +170,12 @@ impl Replies {
         self.reweigh(odds.draws(sets, learnt));
     }
 
-    /// Has connections of these families keep the sources that they have, as somebody masquerades.
+    /// Makes connections of these families keep the sources that they have, as another program masquerades.
     pub(super) fn keep_sources(&mut self, of: Vec<Family>) {
         if self.keeps_sources == of {
             return;
         }
-        tracing::info!(families = ?of, "somebody masquerades connections, or no longer: those with a path keep their sources");
+        tracing::info!(families = ?of, "connections are masqueraded, or no longer: those with a path keep their sources");
         self.keeps_sources = of;
         if self.written.is_some() {
             self.install();
@@ -183,7 +183,7 @@ impl Replies {
     }
 }
 
-/// What draws are made of, besides paths and what was learnt of them.
+/// What draws are made of, in addition to paths and what was learnt of them.
 pub(super) struct Odds<'a> {
     pub(super) ground: &'a RoutingSpace,
     pub(super) settings: &'a PathchangerSettings,

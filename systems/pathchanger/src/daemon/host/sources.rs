@@ -25,7 +25,7 @@ use super::{HostConfig, paths_in_place::PathsInPlace};
 const MAX_LOST: usize = 8;
 
 impl PathsInPlace {
-    /// Tells the program which sources the paths of these sets take.
+    /// Passes to the program the sources that the paths of these sets take.
     pub(super) async fn name_sources(
         &mut self,
         netlink: &Netlink,
@@ -47,7 +47,7 @@ impl PathsInPlace {
 
 /// The sources of the paths of these sets on this machine as it is now; of path 0, those that no path of a set takes.
 ///
-/// Connections that have an address from `before` which the host has lost cannot go on by any path, and say nothing of one.
+/// Connections that have an address from `before` which the host has lost cannot go on by any path, and show nothing of one.
 pub(super) async fn of_sets(
     netlink: &Netlink,
     sets: &[DestinationPaths],
@@ -188,7 +188,7 @@ fn doubts(
                 _ if !path.sources.is_empty() => {
                     (!usable.any(is_named)).then_some(DoubtfulSources::NotHere { destination, path: name })
                 }
-                // Of one that is absent nothing is known, and that is said elsewhere.
+                // Of one that is absent nothing is known, and that is reported elsewhere.
                 None => None,
                 Some((dev, index)) => (!usable.any(|one| one.interface == index)).then(|| DoubtfulSources::None {
                     destination,
@@ -309,7 +309,7 @@ impl<'a> Here<'a> {
     fn of(&self, path: &HostPath, default: Option<IpAddr>, home: Option<u32>, is_providers: bool) -> PathSources {
         let interface = self.interface_of(path);
         if !path.sources.is_empty() {
-            // Whoever names all addresses does not mean a VPN's.
+            // A file that names all addresses does not mean a VPN's.
             let names = |one: &&InterfaceAddress| {
                 let mut nets = path.sources.iter().filter(|net| net.contains(&one.address.addr()));
                 nets.any(|net| net.prefix_len() > 0 || !self.foreign.contains(&one.interface))

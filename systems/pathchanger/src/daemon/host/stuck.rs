@@ -1,4 +1,4 @@
-//! Ends connections that are stuck on a dead path (`on_dead = "reset"`), so that their applications connect anew.
+//! Ends connections that are stuck on a dead path (`on_dead = "reset"`), so that their applications connect again.
 //!
 //! Where addresses belong to providers, a connection from the address of a dead one cannot move: no live path takes its
 //! packets. It would wait for minutes. Such a connection is ended after a stated time without any answer, if the
@@ -45,7 +45,7 @@ pub(super) struct Stuck {
     waiting: BTreeMap<u64, Waiting>,
     looked: Option<Time>,
     resets: Resets,
-    /// Whether the operator was told that the kernel refuses.
+    /// Whether it was reported to the operator that the kernel refuses.
     warned: bool,
 }
 
@@ -65,7 +65,7 @@ struct Waiting {
     since: Time,
     mark: u32,
     progress: (u64, u32, u64),
-    /// It was found to be due, and could not be ended, or was not to be.
+    /// It was found to be due, and could not be ended, or should not be.
     counted: bool,
 }
 
@@ -144,7 +144,7 @@ impl Stuck {
         due
     }
 
-    /// A connection that could not be ended, or is not to be, is not due again before something has happened to it.
+    /// A connection that could not be ended, or should not be, is not due again before something has happened to it.
     fn put_off(&mut self, cookie: u64) {
         if let Some(waiting) = self.waiting.get_mut(&cookie) {
             waiting.counted = true;
@@ -155,7 +155,7 @@ impl Stuck {
         self.waiting.get(&cookie).map(|waiting| now.since(waiting.since)).unwrap_or_default()
     }
 
-    /// Ends the connections that are stuck, if that is wanted; returns whether any were due. What fails is told, and harms
+    /// Ends the connections that are stuck, if that is wanted; returns whether any were due. What fails is logged, and harms
     /// nothing else.
     pub(super) fn end_due(&mut self, scene: &Scene<'_>) -> Result<bool, AgentError> {
         let now = scene.now;
@@ -303,7 +303,7 @@ pub fn cannot_reset(settings: &PathchangerSettings) -> Option<String> {
     asked.err().map(|error| format!("on_dead = \"reset\" ends no connection here: {error}"))
 }
 
-/// Says loudly what `on_dead = "reset"` lacks, if anything.
+/// Warns of what `on_dead = "reset"` lacks, if anything.
 pub(super) fn warn_what_resets_lack(settings: &PathchangerSettings) {
     if let Some(lacking) = cannot_reset(settings) {
         tracing::error!("{lacking}");
@@ -341,7 +341,7 @@ mod tests {
     fn stuck_is_what_only_dead_paths_take_while_another_lives() {
         let stuck = |paths: &[(bool, bool)], takes: &[bool]| health(paths).is_stuck(1, &ways(takes));
         assert!(stuck(&[DEAD, ALIVE], &[true, false]));
-        assert!(stuck(&[(true, false), ALIVE], &[true, false]), "somebody may try it, and nothing was delivered");
+        assert!(stuck(&[(true, false), ALIVE], &[true, false]), "a connection may try it, and nothing was delivered");
         assert!(!stuck(&[ALIVE, ALIVE], &[true, false]), "its path lives");
         assert!(!stuck(&[(false, true), ALIVE], &[true, false]), "an answer is late there, and no more");
         assert!(!stuck(&[DEAD, ALIVE], &[true, true]), "it can move");

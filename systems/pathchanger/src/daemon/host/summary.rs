@@ -1,4 +1,4 @@
-//! What the log says of moves: each at the level `debug`, and a summary now and then at `info`.
+//! What the log shows of moves: each at the level `debug`, and a summary now and then at `info`.
 
 use std::time::{Duration, Instant};
 

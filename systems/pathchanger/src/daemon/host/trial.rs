@@ -1,7 +1,7 @@
 //! Trials of dead paths that no connection tries, as it could not leave them: the agent connects in their place.
 //!
-//! A path is proved by whatever is delivered on it. Where nothing is, because those that were stuck on it are gone, somebody
-//! has to ask. So the agent opens a connection of TCP on the path, to an end to which this host has one on another path, and
+//! A path is proved by whatever is delivered on it. Where nothing is, because those that were stuck on it are gone, something
+//! must try it. So the agent opens a connection of TCP on the path, to an end to which this host has one on another path, and
 //! closes it at once. Waits double from a second to a minute.
 
 use sidestep_hostd::{AgentError, paths::MarkBits};
@@ -35,7 +35,7 @@ type PathKey = (IpNet, u32);
 #[derive(Debug)]
 pub(super) struct Trials {
     paths: BTreeMap<PathKey, Trial>,
-    /// To whom this host lately had connections.
+    /// Remote ends to which this host recently had connections.
     targets: BTreeMap<IpNet, SocketAddr>,
     send: UnboundedSender<(PathKey, bool)>,
     receive: UnboundedReceiver<(PathKey, bool)>,
@@ -56,7 +56,7 @@ impl Default for Trials {
 }
 
 impl Trials {
-    /// The paths that are to be tried `now`, of those that strand connections.
+    /// The paths that must be tried `now`, of those that strand connections.
     fn due(&mut self, stranding: &[PathKey], now: Instant) -> Vec<PathKey> {
         self.paths.retain(|path, _| stranding.contains(path));
         let mut due = Vec::new();
@@ -83,7 +83,7 @@ impl Trials {
             }
         }
         for (destination, (works, remote)) in best {
-            // Whoever cannot be reached by a dead path may be dead himself.
+            // A host that cannot be reached by a dead path may itself be dead.
             if works || !self.targets.contains_key(&destination) {
                 self.targets.insert(destination, remote);
             }
@@ -183,11 +183,11 @@ mod tests {
         let mut trials = Trials::default();
         let stuck = connection("192.0.2.1:80", 1, false);
         trials.remember(&[connection("192.0.2.9:50000", 2, true), stuck], &destinations, &[key(1)]);
-        assert_eq!(trials.targets[&key(1).0], stuck.remote, "nobody else is known");
+        assert_eq!(trials.targets[&key(1).0], stuck.remote, "no other is known");
         let works = connection("192.0.2.2:443", 2, false);
         trials.remember(&[stuck, works], &destinations, &[key(1)]);
         assert_eq!(trials.targets[&key(1).0], works.remote);
         trials.remember(&[stuck], &destinations, &[key(1)]);
-        assert_eq!(trials.targets[&key(1).0], works.remote, "it was reached lately");
+        assert_eq!(trials.targets[&key(1).0], works.remote, "it was reached recently");
     }
 }

@@ -13,7 +13,7 @@ use sidestep_linux::{
 /// The configured links, by name.
 pub(super) struct Links {
     links: BTreeMap<String, Link>,
-    /// `None` if congestion marks are not to be copied.
+    /// `None` if congestion marks should not be copied.
     ecn: Option<EcnDecap>,
     /// Links that were down when last looked at.
     down: BTreeSet<String>,
@@ -29,11 +29,11 @@ struct Link {
     sent: u64,
     /// The index of the interface that has the program for ECN.
     has_ecn: Option<u32>,
-    /// Whether the log says that the program cannot be attached.
+    /// Whether the log shows that the program cannot be attached.
     complained: bool,
 }
 
-/// What the metrics say of a link.
+/// What the metrics show of a link.
 #[derive(Clone, Debug)]
 pub(super) struct LinkReading {
     pub(super) link: String,
@@ -65,7 +65,7 @@ impl Links {
         &self.down
     }
 
-    /// What the kernel says of each link now.
+    /// What the kernel reports of each link now.
     pub(super) async fn readings(&self, netlink: &Netlink) -> Result<Vec<LinkReading>, AgentError> {
         let interfaces = netlink.interfaces().await?;
         let reading = |(link, state): (&String, &Link)| {
@@ -93,7 +93,7 @@ impl Links {
 
     /// Looks for the interfaces again. One that has come, or come back with another index, gets the program for ECN.
     ///
-    /// An error says that the kernel cannot be asked, or that the machine lacks what the program needs.
+    /// An error means that the kernel cannot be asked, or that the machine lacks what the program needs.
     pub(super) async fn refresh(&mut self, netlink: &Netlink) -> Result<(), AgentError> {
         let interfaces = netlink.interfaces().await?;
         let mut result = Ok(());

@@ -1,4 +1,4 @@
-//! Reports to the controller, which nobody waits for.
+//! Reports to the controller, which no caller waits for.
 
 use sidestep_hostd::AgentError;
 use std::sync::{
@@ -33,7 +33,7 @@ impl Reports {
         let task = tokio::spawn(async move {
             while next.changed().await.is_ok() {
                 let Some(report) = next.borrow_and_update().clone() else { continue };
-                // The watcher says when the controller is away; a report that is lost is followed by the next.
+                // The watcher reports when the controller is away; a report that is lost is followed by the next.
                 match reporter.report(report).await {
                     Ok(()) => counted.taken.fetch_add(1, Ordering::Relaxed),
                     Err(error) => {

@@ -1,4 +1,4 @@
-//! The binding SIDs: makes the kernel have those that the controller named, and says what it has.
+//! The binding SIDs: makes the kernel have those that the controller named, and reports what it has.
 //!
 //! Their routes are local ones on the loopback interface, so that no link takes them along when it goes down.
 
@@ -30,7 +30,7 @@ pub(super) struct Sids {
     refused: BTreeMap<Ipv6Addr, String>,
     /// Attempts that the kernel refused.
     refusals: u64,
-    /// SIDs that somebody else removed or changed, and that were put back.
+    /// SIDs that another program removed or changed, and that were put back.
     put_back: u64,
 }
 
@@ -73,7 +73,7 @@ impl Sids {
         format!("{} of {} Path IDs installed{refused}", self.installed.len(), wanted.len())
     }
 
-    /// How many there are, as the kernel says.
+    /// How many there are, as the kernel reports.
     pub(super) async fn count(&self) -> Result<SidCounts, AgentError> {
         Ok(SidCounts {
             in_kernel: ours(&self.kernel).await?.len(),
@@ -94,12 +94,12 @@ impl Sids {
         let drift = self.routing.compare(netlink).await?;
         self.put_back += drift.routes as u64;
         if drift.routes > 0 {
-            tracing::warn!(sids = drift.routes, "somebody else removed or changed SIDs; they are put back");
+            tracing::warn!(sids = drift.routes, "another program removed or changed SIDs; they are put back");
         }
         Ok(drift.is_any())
     }
 
-    /// Whether the kernel has refused any, so that it is to be asked again.
+    /// Whether the kernel has refused any, so that the request must be made again.
     pub(super) fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
@@ -107,12 +107,12 @@ impl Sids {
     /// Makes the kernel have what is wanted. What it refuses is noted and tried again with the next call; the others are
     /// not affected.
     ///
-    /// An error says that the kernel cannot be asked, or that the machine lacks what every SID needs.
+    /// An error means that the kernel cannot be asked, or that the machine lacks what every SID needs.
     pub(super) async fn reconcile(&mut self, netlink: &Netlink) -> Result<(), AgentError> {
         self.kernel.renew()?;
         let wanted = match &self.wanted {
             Some(wanted) => wanted.clone(),
-            // Before the controller has answered, what was found is to stay.
+            // Before the controller has answered, what was found must stay.
             None => {
                 let mut found = self.installed.clone();
                 found.extend(ours(&self.kernel).await?);
@@ -143,7 +143,7 @@ impl Sids {
         }
         self.installed.retain(|sid, bound| wanted.get(sid) == Some(bound));
         self.refused.retain(|sid, _| wanted.contains_key(sid));
-        // Old ones last: whoever still uses one loses nothing before its successor is there.
+        // Old ones last: a host that still uses one loses nothing before its successor is there.
         let is_wanted = |(_, destination): &RouteKey| match destination.addr() {
             IpAddr::V6(sid) => wanted.contains_key(&sid),
             IpAddr::V4(_) => false,
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_removes_or_changes_is_put_back_and_counted() {
+    fn what_another_program_removes_or_changes_is_put_back_and_counted() {
         in_namespace(true, async |netlink, mut sids| {
             sids.want(&[binding(1, 2), binding(2, 2)]);
             sids.reconcile(netlink).await.unwrap();

@@ -14,7 +14,7 @@
  * distribution whose rate is its weight, -ln(u) / weight, and the least wins (Efraimidis and Spirakis,
  * 2006). A change of one weight moves flows to or from that path only.
  *
- * A path that is known to be dead is left out by the set of live ones. Its flows are chosen anew among
+ * A path that is known to be dead is left out by the set of live ones. Its flows are chosen again among
  * the others by rendezvous, in all modes; flows of live paths stay.
  *
  * The values are frozen, as those of flow_hash.h: edges of different versions must agree.
@@ -45,7 +45,7 @@ struct balance_path {
 };
 _Static_assert(sizeof(struct balance_path) == 8, "shared with Rust");
 
-/* What both edges have to have alike, but for `generation`, which says whose set is the newer one. */
+/* What both edges have to have alike, but for `generation`, which shows whose set is the newer one. */
 struct balance_set {
 	__u64 generation;
 	__u32 mode; /* enum balance_mode; any other number counts as rendezvous */
@@ -67,7 +67,7 @@ POLICY_FN __u32 balance_count(const struct balance_set *set)
 	return (__u32)pc_least(set->n, BALANCE_MAX_PATHS);
 }
 
-/* The set's paths that are in the bit set `live`. If none is, all: a path said to be dead is better than none. */
+/* The set's paths that are in the bit set `live`. If none is, all: a path that counts as dead is better than none. */
 POLICY_FN __u32 balance_usable(const struct balance_set *set, __u32 live)
 {
 	__u32 all = (__u32)((1ULL << balance_count(set)) - 1);
@@ -93,7 +93,7 @@ POLICY_LARGE_FN __u32 balance_rendezvous(const struct balance_set *set, __u32 us
 	for (i = 0; i < BALANCE_MAX_PATHS && i < set->n; i++) {
 		__u32 id = set->path[i].id;
 
-		/* 0 where the path is not to be used */
+		/* 0 where the path must not be used */
 		draw = (1 + (__u64)balance_draw(hash, id)) & (0 - (__u64)(usable >> i & 1));
 		better = pc_above(draw, best);
 		better |= pc_zero(draw ^ best) & pc_above(id, best_id) & (1 - pc_zero(draw));

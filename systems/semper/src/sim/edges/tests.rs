@@ -5,7 +5,7 @@ use sidestep_proto::tcp;
 use super::*;
 use sidestep_engine::{FlowId, FlowSpec, Network, Sizes, TcpId, World};
 
-/// Two clients and a server, and so many paths between their edges; TCP connections of hashes that the test gives.
+/// Two clients and a server, and a number of paths between their edges; TCP connections of hashes that the test gives.
 struct Branch {
     topology: Topology,
     world: World<()>,
@@ -35,7 +35,7 @@ impl Branch {
         Branch { igp: Igp::new(&topology), topology, world }
     }
 
-    /// Opens a connection of a client, without end or of so many bytes.
+    /// Opens a connection of a client, without end or of `bytes` bytes.
     fn open(&mut self, client: &str, bytes: Option<u64>, hash: u32) -> FlowId {
         let [from, to] = [client, "s1"].map(|name| self.topology.find(name).unwrap());
         let mut route = |from, to| {

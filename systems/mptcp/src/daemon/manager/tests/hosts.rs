@@ -47,7 +47,7 @@ fn subflows_of_an_address_that_goes_are_ended_at_once_and_made_again_when_it_ret
 }
 
 #[test]
-fn the_first_subflow_is_ended_too_when_its_address_goes_and_the_other_end_is_told_by_its_number() {
+fn the_first_subflow_is_ended_too_when_its_address_goes_and_the_other_end_is_notified_by_its_number() {
     let mut kernel = with_two();
     kernel.are_there(&["10.1.0.1"]);
     assert_eq!((kernel.sources(), kernel.withdrawn.clone()), (vec!["10.1.0.1".into()], vec![0]));

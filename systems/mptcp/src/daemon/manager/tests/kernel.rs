@@ -11,7 +11,7 @@ use super::super::*;
 
 pub(super) const RANGE: (u16, u16) = (32_768, 60_999);
 
-/// A kernel that opens what it is asked for, unless it is told to refuse, and reports it.
+/// A kernel that opens what it is asked for, unless it is set to refuse, and reports it.
 pub(super) struct Kernel {
     pub(super) manager: Manager,
     pub(super) now: Time,
@@ -32,7 +32,7 @@ pub(super) struct Kernel {
     pub(super) taken: BTreeSet<u8>,
     pub(super) created: Vec<NewSubflow>,
     pub(super) destroyed: Vec<Ends>,
-    /// Numbers of addresses that other ends were told are gone.
+    /// Numbers of addresses of which other ends were notified that they are gone.
     pub(super) withdrawn: Vec<u8>,
     pub(super) next_port: u16,
 }
@@ -173,7 +173,7 @@ impl Kernel {
         self.event(token.0, MptcpChange::SubflowClosed { ends, error: libc::ECONNRESET as u8 });
     }
 
-    /// Has the path manager look at all subflows, and do what it wants then.
+    /// Makes the path manager look at all subflows, and do what it wants then.
     pub(super) fn list(&mut self) {
         let all = self.subflows.values().flatten();
         let all =

@@ -64,11 +64,11 @@ POLICY_FN __u32 pc_weighs(const struct pc_config *cfg)
 	return pc_is(cfg, PC_LEARNERS | 1u << PC_NEXT | 1u << PC_FIXED | 1u << PC_DELAY_WEIGHTED);
 }
 
-/* A connection that has delivered so many segments (0.7 MB) is no longer short: our choice, as most end before. */
+/* A connection that has delivered this number of segments (0.7 MB) is no longer short: our choice, as most end before. */
 #define PC_SHORT_SEGMENTS 500
 
 /*
- * How far a connection is still a short one, Q16: what it has delivered says how much it is likely to
+ * How far a connection is still a short one, Q16: what it has delivered shows how much it is likely to
  * send yet. Beyond PC_SHORT_SEGMENTS it falls with the square, so that those that send for long soon
  * take all paths that have room.
  */

@@ -36,7 +36,7 @@ POLICY_FN __u32 pc_congested_rounds(const struct pc_conn *conn, const struct pc_
 
 /*
  * Counts the rounds in a row that met a queue of at least a quarter of the path's lowest round trip and
- * 4 ms, at least twice as long as the shortest on another path; returns 1, and begins anew, when they
+ * 4 ms, at least twice as long as the shortest on another path; returns 1, and begins again, when they
  * are cfg->queue_rounds. The quarter and the double are our choice: less is jitter, or nothing is gained.
  *
  * A short connection has no time for that where a path is much slower than another. So until its first

@@ -6,7 +6,7 @@
 #include "choice.h"
 #include "plb.h"
 
-/* Failures count anew once something was delivered or received. */
+/* Failures count again from zero once something was delivered or received. */
 POLICY_FN void pc_progress(struct pc_conn *conn, const struct pc_round *round)
 {
 	__u32 progress = round->delivered + round->received;
@@ -19,7 +19,7 @@ POLICY_FN void pc_progress(struct pc_conn *conn, const struct pc_round *round)
 }
 
 /*
- * A failure of a connection that no signal can move. Others are to know of it, as it does not prove by a move that the
+ * A failure of a connection that no signal can move. Others must know of it, as it does not prove by a move that the
  * path is dead for it alone.
  */
 POLICY_FN void pc_stranded(struct pc_conn *conn, const struct pc_config *cfg, struct pc_quality *quality,

@@ -110,7 +110,7 @@ POLICY_FN void pc_ask_on(const struct pc_config *cfg, struct pc_shared *shared, 
 }
 
 /*
- * After what time the SYN of a connection that leaves on `path` now is to be sent again if no answer comes, in ns; 0:
+ * After what time the SYN of a connection that leaves on `path` now must be sent again if no answer comes, in ns; 0:
  * after Linux's own.
  */
 POLICY_FN __u64 pc_syn_rto(const struct pc_config *cfg, struct pc_shared *shared, __u32 path, __u64 now_ns)
@@ -133,7 +133,7 @@ POLICY_FN __u32 pc_syn_retries(__u64 rto_ns)
 	return more;
 }
 
-/* The SYN of a new connection is about to leave, at the time that pc_open was told. */
+/* The SYN of a new connection is about to leave, at the time that was passed to pc_open. */
 POLICY_FN void pc_connect(const struct pc_conn *conn, const struct pc_config *cfg, struct pc_shared *shared)
 {
 	pc_ask_on(cfg, shared, conn->current, conn->round_ns);
@@ -159,7 +159,7 @@ POLICY_FN __u32 pc_uneventful(const struct pc_config *cfg, const struct pc_path 
 	if (cfg->queue_rounds && lowest &&
 	    pc_since(pc_lesser(round->srtt_ns, PC_MAX_NS), lowest) >= PC_QUEUE_MIN_NS + lowest / 4)
 		return 0;
-	/* How many segments the round had is not known: as many as are on their way now, if that says anything. */
+	/* How many segments the round had is not known: as many as are in flight now, if that shows anything. */
 	segments = round->delivered > 1 ? (__u32)pc_most(2, pc_least(round->delivered, round->in_flight)) : 1;
 	pc_delivered(quality, round->now_ns, round->srtt_ns, segments, 0);
 	return 1;

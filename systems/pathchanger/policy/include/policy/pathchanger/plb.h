@@ -5,7 +5,7 @@
 
 #include "choice.h"
 
-/* PC_PLB: of so many packets delivered in a round so many were marked (tcp_plb_update_state, tcp_plb_check_rehash). */
+/* PC_PLB: of `delivered` packets in a round `marked` were marked (tcp_plb_update_state, tcp_plb_check_rehash). */
 POLICY_FN __u32 pc_plb_due(struct pc_conn *conn, const struct pc_config *cfg,
 			   const struct pc_round *round, __u32 delivered, __u32 marked)
 {

@@ -20,7 +20,7 @@ enum pc_policy {
 	PC_PLB, /* any other, when Linux's Protective Load Balancing (tcp_plb.c) would rehash */
 	PC_EXP3_IX, /* like PC_EXP3; learns also from path failures, and never explores on purpose */
 	PC_FIXED, /* drawn by the initial weights, and then for good */
-	PC_DELAY_WEIGHTED, /* drawn by what the host's connections lately measured on each path (quality.h) */
+	PC_DELAY_WEIGHTED, /* drawn by what the host's connections recently measured on each path (quality.h) */
 	PC_PAPER, /* like PC_EXP3, with the paper's signals (section 2.5): any mark in a round trip; a timeout counts
 		     like it, is credited with the window, and may keep the path */
 };
@@ -55,9 +55,9 @@ struct pc_config {
 	__u32 ce_share_q16; /* share of CE marks among a round's delivered packets that counts as
 			       congested; 0: any mark; above 65536: never */
 	__u32 ce_rounds; /* congested rounds, */
-	__u32 ce_window; /* among so many of the last, that make a signal: at most 64; equal: in a row.
+	__u32 ce_window; /* among this number of the last, that make a signal: at most 64; equal: in a row.
 			    TCP alone on a path probes it into congestion now and then, TCP on a crowded
-			    path all the time: the two numbers tell one from the other */
+			    path all the time: the two numbers distinguish these */
 	__u32 retransmit_burst; /* segments retransmitted in a round that make a signal; 0: never */
 	__u32 jitter_q16; /* back-off waits vary by +- half of this share; cut to 65536 */
 	__u32 reward; /* enum pc_reward, of PC_EXP3 and PC_EXP3_IX */

@@ -138,7 +138,7 @@ fn complaint(text: &str) -> String {
     HostConfig::parse(text).map(|_| ()).unwrap_err().in_file("agent.toml").to_string()
 }
 
-/// A file with one destination, and a path that holds `path` besides rate and round-trip time.
+/// A file with one destination, and a path that holds `path` in addition to rate and round-trip time.
 fn one_path(prefix: &str, path: &str) -> String {
     format!(
         "[[destination]]\nprefix = \"{prefix}\"\n[[destination.path]]\nrate = \"1 Mbit/s\"\nrtt = \"1 ms\"\n{path}\n"

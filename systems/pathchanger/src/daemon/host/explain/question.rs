@@ -1,4 +1,4 @@
-//! What somebody wants explained: a connection, one of its ends, or an address.
+//! What the user wants explained: a connection, one of its ends, or an address.
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
@@ -57,7 +57,7 @@ fn address(text: &str) -> Option<IpAddr> {
 fn end(text: &str) -> Option<SocketAddr> {
     let (before, port) = text.rsplit_once(':')?;
     let address = address(before)?;
-    // Without brackets nobody knows where an address of IPv6 ends, unless the whole of it stands before the port.
+    // Without brackets it is unknown where an address of IPv6 ends, unless the whole of it stands before the port.
     let bare = before.parse::<Ipv6Addr>().is_ok() && before.matches(':').count() < 7 && !before.contains("::ffff:");
     if bare {
         return None;

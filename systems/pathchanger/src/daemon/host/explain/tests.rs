@@ -22,7 +22,7 @@ fn facts(paths: Vec<PathFacts>) -> ConnectionFacts {
 }
 
 #[test]
-fn a_connection_that_a_dead_path_holds_is_told_why_it_cannot_move_and_what_helps() {
+fn the_explanation_of_a_connection_that_a_dead_path_holds_says_why_it_cannot_move_and_what_helps() {
     let mut facts = facts(vec![path("blue", true, Some(31.4)), path("green", false, None)]);
     (facts.signals, facts.timeouts) = (5, 6);
     facts.last = Some((Span::from_millis(2_300), Reason::Rto, Some(Stay::OnlyPath)));
@@ -63,7 +63,7 @@ fn what_leads_packets_elsewhere_is_named() {
 }
 
 #[test]
-fn a_connection_that_has_moved_is_told_when_and_where_it_can_go_next() {
+fn the_explanation_of_a_connection_that_has_moved_says_when_and_where_it_can_go_next() {
     let mut facts = facts(vec![path("blue", true, None), path("green", true, None), path("red", true, Some(4.0))]);
     (facts.signals, facts.moves) = (3, 1);
     facts.last = Some((Span::from_secs(75), Reason::Rto, None));
@@ -114,7 +114,7 @@ fn where_it_is_says_who_opened_it_whether_it_is_real_and_whether_the_path_is_gon
 }
 
 #[test]
-fn an_address_is_told_by_the_paths_to_it_and_by_the_hosts_addresses() {
+fn an_address_is_explained_by_the_paths_to_it_and_by_the_hosts_addresses() {
     let facts = DestinationFacts {
         address: "10.2.0.1".parse().unwrap(),
         destination: "0.0.0.0/0".parse().unwrap(),
@@ -148,7 +148,7 @@ fn an_address_is_told_by_the_paths_to_it_and_by_the_hosts_addresses() {
 }
 
 #[test]
-fn an_address_of_the_host_is_told_by_what_takes_it() {
+fn an_address_of_the_host_is_explained_by_what_takes_it() {
     let facts = SourceFacts {
         address: "198.51.100.10".parse().unwrap(),
         interface: "wan0".into(),

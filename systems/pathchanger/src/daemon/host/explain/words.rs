@@ -19,7 +19,7 @@ pub(super) fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// A time of so many seconds.
+/// A time of `seconds` seconds.
 pub(super) fn time(seconds: f64) -> String {
     match seconds {
         ..1.0 => format!("{:.0} ms", seconds * 1e3),
