@@ -42,7 +42,7 @@ impl RoundTrip {
         self.rto = rto.as_nanos();
     }
 
-    /// The timeout after `backoff` timeouts in a row; see [`back_off`].
+    /// The timeout after `backoff` timeouts in a row; see `back_off`.
     #[inline]
     pub fn timeout(&self, config: &Config, backoff: u8) -> u64 {
         back_off(self.rto, config, backoff)

@@ -77,7 +77,7 @@ impl Linux {
     }
 
     /// Handles an ACK.
-    // Apart from what the other machine does, so that this stays as small as it was.
+    // Apart from what the other machine does, so that a driver's loop is small with either.
     #[inline(never)]
     pub(in crate::tcp) fn handle_ack(
         &mut self,
