@@ -278,7 +278,7 @@ fn points(
     Ok(())
 }
 
-/// What each point says where the pointer rests: where it stands, its value, and the interval of that.
+/// What each point shows where the pointer rests: where it stands, its value, and the interval of that.
 fn add_tooltips(
     tooltips: &mut Tooltips,
     chart: &Chart<'_, '_>,

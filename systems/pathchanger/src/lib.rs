@@ -1,6 +1,7 @@
 //! The path changer: a policy moves live connections among SRv6 paths.
 
 #[cfg(feature = "daemon")]
+#[expect(clippy::disallowed_methods, reason = "a daemon has a clock")]
 pub mod daemon;
 #[cfg(feature = "lab")]
 pub mod lab;

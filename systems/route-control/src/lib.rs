@@ -41,9 +41,11 @@
 pub mod analysis;
 mod controller;
 #[cfg(feature = "daemon")]
+#[expect(clippy::disallowed_methods, reason = "a daemon has a clock")]
 pub mod daemon;
 mod egress;
 #[cfg(feature = "lab")]
+#[expect(clippy::disallowed_methods, reason = "the lab has a clock")]
 pub mod lab;
 mod measure;
 mod patience;

@@ -1,5 +1,7 @@
 //! The daemon of a reflector: it answers, counts, reports what prevents its work, and forgets sessions when it is started again.
 
+#![expect(clippy::disallowed_methods, reason = "tests of the kernel have a clock and threads")]
+
 use sidestep_hostd::{AgentError, Shutdown};
 use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
 use std::{

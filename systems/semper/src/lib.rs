@@ -1,6 +1,7 @@
 //! SEMPER: edge routers hash MPTCP subflows onto paths, without state.
 
 #[cfg(feature = "daemon")]
+#[expect(clippy::disallowed_methods, reason = "a daemon has a clock")]
 pub mod daemon;
 #[cfg(feature = "lab")]
 pub mod lab;

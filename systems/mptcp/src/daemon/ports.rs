@@ -218,6 +218,7 @@ mod tests {
     #[ignore = "a measurement"]
     fn time_to_draw_the_ports_of_a_connection() {
         for k in [8, 32] {
+            #[expect(clippy::disallowed_methods, reason = "it measures")]
             let start = std::time::Instant::now();
             connections(k, Choice::Stratified(None));
             println!("K = {k}: {:?} a connection", start.elapsed() / CONNECTIONS as u32);

@@ -1,5 +1,7 @@
 //! The path manager at work: real connections of MPTCP between two network namespaces.
 
+#![expect(clippy::disallowed_methods, reason = "tests of the kernel have a clock and threads")]
+
 #[path = "../../../../crates/hostd/tests/support/daemon.rs"]
 #[expect(dead_code, reason = "the tests of edges use the rest")]
 mod daemon;

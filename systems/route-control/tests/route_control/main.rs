@@ -1,5 +1,7 @@
 //! Route controllers at work: real probes and real connections over two egresses, in namespaces.
 
+#![expect(clippy::disallowed_methods, reason = "tests of the kernel have a clock and threads")]
+
 mod config;
 #[path = "../../../../crates/hostd/tests/support/daemon.rs"]
 mod daemon;

@@ -108,7 +108,7 @@ impl Probes {
     /// Takes other settings; what is known of paths goes on where they are the same.
     pub(super) fn set_settings(&mut self, settings: &EdgeProbeSettings) {
         if self.settings != *settings {
-            *self = Probes::new(knobs.clone());
+            *self = Probes::new(settings.clone());
         }
     }
 

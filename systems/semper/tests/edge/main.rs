@@ -1,5 +1,7 @@
 //! Edge daemons at work: real connections between two sites over four paths, in namespaces.
 
+#![expect(clippy::disallowed_methods, reason = "tests of the kernel have a clock and threads")]
+
 #[path = "../../../../crates/hostd/tests/support/daemon.rs"]
 mod daemon;
 mod gro;
