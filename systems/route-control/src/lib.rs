@@ -22,8 +22,8 @@
 //! use sidestep_net::{Rate, Time};
 //! use sidestep_route_control::{Controller, Reason};
 //!
-//! let knobs = RouteControlSettings { guards: false, ..RouteControlSettings::default() };
-//! let mut controller = Controller::new(&knobs, &[Rate::ZERO, Rate::ZERO], Time::ZERO)?;
+//! let settings = RouteControlSettings { guards: false, ..RouteControlSettings::default() };
+//! let mut controller = Controller::new(&settings, &[Rate::ZERO, Rate::ZERO], Time::ZERO)?;
 //! // No host answers the probes of the primary; the backup's are answered at once.
 //! while let Some((now, _)) = controller.poll_timeout().filter(|(due, _)| due.as_secs_f64() < 2.0) {
 //!     controller.handle_timeout(now, 0);

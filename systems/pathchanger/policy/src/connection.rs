@@ -124,7 +124,7 @@ impl Connection {
         Self::open_among(settings, paths, None, now, random)
     }
 
-    /// A new connection over `paths` that shares what it learns, if `knobs` ask for it, with all connections that have the
+    /// A new connection over `paths` that shares what it learns, if `settings` ask for it, with all connections that have the
     /// table `shared`: those of a host to one destination.
     pub fn open_among(
         settings: &PathchangerSettings,
