@@ -7,12 +7,12 @@ use std::{
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// The folders of the programs, from the root of the workspace, and their names.
+/// The folders of the programs, and their names. Those of systems are links to their folders, which cargo follows when it packs.
 const PROGRAMS: [(&str, &[&str]); 4] = [
-    ("systems/pathchanger/bpf", &["host", "ecn_decap", "policy_parity"]),
-    ("systems/semper/bpf", &["balance"]),
-    ("systems/route-control/bpf", &["passive"]),
-    ("crates/linux/bpf", &["arrivals", "congestion_control", "idle"]),
+    ("programs/pathchanger", &["host", "ecn_decap", "policy_parity"]),
+    ("programs/semper", &["balance"]),
+    ("programs/route-control", &["passive"]),
+    ("bpf", &["arrivals", "congestion_control", "idle"]),
 ];
 /// The crates whose headers programs include.
 const HEADERS: [&str; 3] = ["FLOW_HASH", "POLICY", "BALANCE"];
@@ -20,7 +20,6 @@ const HEADERS: [&str; 3] = ["FLOW_HASH", "POLICY", "BALANCE"];
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let own = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
-    let root = own.join("../..");
     let include = |directory: &Path| format!("-I{}", directory.display());
     let headers = HEADERS.map(|name| {
         let directory = env::var(format!("DEP_SIDESTEP_{name}_INCLUDE")).expect("each says where its headers are");
@@ -28,7 +27,8 @@ fn main() {
         include(Path::new(&directory))
     });
     for (folder, names) in PROGRAMS {
-        let folder = root.join(folder);
+        let folder = own.join(folder);
+        let folder = folder.canonicalize().unwrap_or(folder);
         println!("cargo:rerun-if-changed={}", folder.display());
         let mut arguments = vec![include(&folder), include(&own.join("bpf"))];
         arguments.extend(headers.clone());
