@@ -109,8 +109,8 @@ pub enum Algorithm {
     Dctcp,
     /// Reno whose growth in congestion avoidance is left to the MPTCP connection.
     Coupled,
-    /// The window begins at the receiver's window, and loss does not reduce it, because something else limits the rate
-    /// ([`crate::rcp`]). After a lost SYN it begins at one segment, and grows from there.
+    /// The window begins at the receiver's window, and loss does not reduce it, because something else limits the
+    /// rate. After a lost SYN it begins at one segment, and grows from there.
     Unreduced,
 }
 

@@ -9,15 +9,13 @@
 //! duration = "30 s"                   # required
 //! warmup = "0 s"
 //! sample = "100 ms"
-//! systems = ["tcp", "pathchanger:policy=exp3,gamma=0.2"]       # default ["tcp"]; see SystemSpec
+//! systems = ["tcp", "NAME:key=value"]  # default ["tcp"]; see SystemSpec
 //! [topology]                          # required; see topology_file
 //! [tcp]                               # see TcpSettings
 //! [mptcp]                             # see MptcpSettings
-//! [rcp]                               # see RcpSettings
-//! [plb]                               # see PlbSettings
 //! [routing]                           # see RoutingSettings
 //! [paths]                             # see PathSettings
-//! [pathchanger]                             # see PathchangerSettings
+//! [NAME]                              # a system's settings; see Catalogue
 //! [[flow]]
 //! kind = "bulk"
 //! name = "bulk-1"                     # default: kind and number of the flow in the file
@@ -31,7 +29,7 @@
 //! stop = "20 s"                       # default: the end of the run
 //! size = "10 MB"                      # of each connection; default: until stop
 //! port = 5001                         # default: the world chooses
-//! system = "pathchanger:gamma=0.2"    # default: the system of the run
+//! system = "NAME:key=value"           # default: the system of the run
 //! tcp = { congestion_control = "reno" }   # keys of [tcp] that differ for this flow; default: as [tcp] has them
 //! [[flow]]
 //! kind = "poisson"                    # from, to, pairing, pairs, start, stop, port, system, tcp and name as above

@@ -1,4 +1,4 @@
-//! Systems under test, as they are written everywhere: `pathchanger:policy=exp3,gamma=0.2`.
+//! Systems under test, as they are written everywhere: `NAME:key=value,key=value`.
 
 use std::{fmt, str::FromStr};
 
