@@ -1,9 +1,11 @@
 //! Paths as hosts and edges have them: in a configuration file, in mark slots, and as routes of the kernel.
 
 mod check;
+mod destination;
 mod exceptions;
 mod file;
 mod local;
+mod places;
 mod routes;
 mod shared;
 mod slots;
@@ -15,12 +17,12 @@ pub use self::{
     file::{follow_the_network, resolve, resolve_present, resolve_quietly},
     routes::routes,
     shared::{MarkBits, check_reserved, check_tables, first_hops, mapped, tables},
-    slots::{Placement, Room, Slots, place},
+    slots::{Placement, Room, place},
     underlay::Underlay,
 };
 pub use self::{
-    check::{Place, Places},
+    destination::{DestinationPaths, HostPath, PathRoute, Slots},
     exceptions::{Captured, captured},
     file::{ConfigError, Interfaces, StaticDestination, StaticPath, Via},
-    routes::{DestinationPaths, HostPath, PathRoute},
+    places::{Place, Places},
 };

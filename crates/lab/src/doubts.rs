@@ -2,16 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_net::{NodeId, Topology};
-use sidestep_paths::Igp;
+use sidestep_net::NodeId;
 use sidestep_results::{Doubt, dead_returns, single_ways};
 use sidestep_scenario::{Scenario, SystemSpec};
 
-use crate::{
-    LabError,
-    mix::RunPlan,
-    system::{Choice, Registry},
-};
+use crate::{LabError, mix::RunPlan, system::Registry};
 
 /// Why a run of `spec` with this number of `moves` shows less than it seems to.
 pub fn doubts(registry: &Registry, scenario: &Scenario, spec: &SystemSpec, moves: u64) -> Result<Vec<Doubt>, LabError> {
@@ -47,26 +42,4 @@ fn ways(scenario: &Scenario, mix: &RunPlan) -> BTreeMap<&'static str, Ways> {
         ways.into_iter().map(|((from, to), count)| (name(from), name(to), count)).collect()
     };
     found.into_iter().map(|(what, ways)| (what, named(ways))).collect()
-}
-
-impl Choice {
-    /// Equal-cost paths.
-    pub fn equal_cost(scenario: &Scenario) -> Self {
-        let (topology, igp) = (scenario.topology.clone(), Igp::new(&scenario.topology));
-        Choice::new("equal-cost path", move |from, to| Some(equal_cost(&topology, &igp, from, to)))
-    }
-}
-
-/// One if there is a single shortest path, two if some router has a choice, none without a path.
-pub fn equal_cost(topology: &Topology, igp: &Igp, from: NodeId, to: NodeId) -> usize {
-    let mut here = from;
-    while here != to {
-        let mut next = igp.next_arcs(here, to);
-        let Some(arc) = next.next() else { return 0 };
-        if next.next().is_some() {
-            return 2;
-        }
-        here = topology.head(arc);
-    }
-    1
 }

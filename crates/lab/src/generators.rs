@@ -10,7 +10,7 @@ use sidestep_scenario::{
 use crate::{
     error::LabError,
     mix::RunPlan,
-    session::{host_address, name_of},
+    nodes::{host_address, name_of},
     traffic::{Monotonic, SocketOptions},
 };
 

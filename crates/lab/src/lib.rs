@@ -1,6 +1,8 @@
 //! The lab: a scenario's network out of namespaces and userspace wires, with real kernels, real TCP and real agents.
 
 pub mod bench;
+mod choice;
+mod clock;
 mod daemons;
 mod doubts;
 mod error;
@@ -11,6 +13,8 @@ mod mix;
 mod moves;
 mod names;
 mod network;
+mod nodes;
+mod options;
 pub mod plan;
 mod processes;
 mod run;
@@ -21,13 +25,15 @@ mod system;
 mod timeline;
 pub mod traffic;
 
+pub use choice::{Choice, equal_cost};
+pub use clock::now;
 pub use daemons::{Daemon, Surroundings, Watch};
-pub use doubts::{doubts, equal_cost};
+pub use doubts::doubts;
 pub use error::LabError;
 pub use moves::Moves;
 pub use network::Network;
-pub use run::{Observer, RunOptions, run};
-pub use session::now;
+pub use options::RunOptions;
+pub use run::{Observer, run};
 pub use site::{Cleaned, LabDir, clean};
-pub use system::{Choice, Hash, Registry, Run, Setup, System, congestion_controls};
+pub use system::{Hash, Registry, Run, Setup, System, congestion_controls};
 pub use timeline::Made;

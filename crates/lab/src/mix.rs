@@ -11,7 +11,7 @@ use crate::{
     daemons::Daemon,
     error::LabError,
     plan::Multipath,
-    system::{Choice, Hash, Registry, Setup, congestion_controls},
+    system::{Hash, Registry, Setup, congestion_controls},
     traffic::SocketOptions,
 };
 

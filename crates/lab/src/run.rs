@@ -1,12 +1,6 @@
 //! Runs a scenario in the lab, one system after the other, and leaves the results.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::path::Path;
 
 use sidestep_linux::bpf::congestion_control::CongestionControl;
 use sidestep_maxflow::Ceiling;
@@ -19,30 +13,12 @@ use crate::{
     interfaces,
     mix::RunPlan,
     names::Names,
+    options::RunOptions,
     session::Session,
     site::{self, LabDir},
-    system::{Registry, congestion_controls},
+    system::congestion_controls,
     traffic::CBR_HEADERS,
 };
-
-/// What to run, and where to leave the results.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// The experiment.
-    pub scenario: Scenario,
-    /// The systems that there are.
-    pub registry: Registry,
-    /// The systems to run, in order.
-    pub systems: Vec<SystemSpec>,
-    /// Directory of the results.
-    pub out: PathBuf,
-    /// The `sidestep` program, of which the lab's daemons are subcommands.
-    pub program: PathBuf,
-    /// The command line that repeats the run.
-    pub command: String,
-    /// Set to end the run early.
-    pub stop: Arc<AtomicBool>,
-}
 
 /// Observes the progress of a run.
 pub trait Observer {
@@ -157,11 +133,4 @@ fn is_program(program: &str) -> bool {
         return Path::new(program).is_file();
     }
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
-}
-
-impl RunOptions {
-    /// Whether the user wants the run to end.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
 }

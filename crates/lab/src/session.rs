@@ -25,9 +25,9 @@ use crate::{
     moves::Moves,
     names::Names,
     network::Network,
+    options::RunOptions,
     plan,
     processes::{Place, Process, stop_all},
-    run::RunOptions,
     sampler::Sampler,
     site::LabDir,
     timeline::{Action, Made, Timeline},
@@ -477,23 +477,4 @@ fn check_exit(process: &mut Process) -> Result<(), LabError> {
         return Err(process.failure("failed"));
     }
     Ok(())
-}
-
-/// The clock that generators and the session share.
-pub fn now() -> Result<Monotonic, LabError> {
-    Monotonic::now().map_err(|error| LabError::file(Path::new("CLOCK_MONOTONIC"))(std::io::Error::other(error)))
-}
-
-pub(crate) fn name_of(topology: &Topology, node: NodeId) -> String {
-    topology.node(node).name.clone()
-}
-
-pub(crate) fn host_address(topology: &Topology, node: NodeId) -> std::net::Ipv6Addr {
-    // Scenarios assign every host a prefix.
-    topology.node(node).prefix.map_or(std::net::Ipv6Addr::UNSPECIFIED, srv6::host_address)
-}
-
-/// Writes the topology in the controller's format.
-pub(crate) fn write_topology(topology: &Topology, path: &Path) -> Result<(), LabError> {
-    fs::write(path, topology_file::print(topology)).map_err(LabError::file(path))
 }

@@ -2,12 +2,12 @@
 
 use std::{fmt, path::Path, sync::Arc};
 
-use sidestep_net::{ArcId, NodeId, SettingsTable};
+use sidestep_net::{ArcId, SettingsTable};
 use sidestep_proto::mptcp::MptcpSettings;
 use sidestep_results::{Doubt, ReturnPath};
 use sidestep_scenario::{Catalogue, Scenario, SystemInfo, SystemSpec, World};
 
-use crate::{daemons::Daemon, error::LabError, plan::Multipath};
+use crate::{choice::Choice, daemons::Daemon, error::LabError, plan::Multipath};
 
 /// A system that the lab runs.
 pub trait System: Send + Sync {
@@ -50,15 +50,6 @@ pub struct Setup {
     pub notes: Vec<String>,
     /// Reasons to doubt the results about it.
     pub doubts: Vec<Doubt>,
-}
-
-/// What connections choose among.
-#[derive(Clone)]
-pub struct Choice {
-    /// What it is, in the singular.
-    pub what: &'static str,
-    /// How many there are from one host to another; `None`: nothing is chosen there.
-    count: Arc<dyn Fn(NodeId, NodeId) -> Option<usize> + Send + Sync>,
 }
 
 /// What routers hash to choose one of several equal-cost paths.
@@ -139,24 +130,6 @@ impl Setup {
     /// Whether daemons move its connections.
     pub fn is_steered(&self) -> bool {
         self.daemons.iter().any(|daemon| daemon.steers)
-    }
-}
-
-impl Choice {
-    /// Choices of this kind; `count` returns how many there are from one host to another, `None` where nothing is chosen.
-    pub fn new(what: &'static str, count: impl Fn(NodeId, NodeId) -> Option<usize> + Send + Sync + 'static) -> Self {
-        Choice { what, count: Arc::new(count) }
-    }
-
-    /// How many there are from one host to another; `None`: nothing is chosen there.
-    pub fn count(&self, from: NodeId, to: NodeId) -> Option<usize> {
-        (self.count)(from, to)
-    }
-}
-
-impl fmt::Debug for Choice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Choice").field(&self.what).finish()
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`sink`] runs where flows end and [`send`] where they start, each in a namespace that its caller prepared. Times
 //! are those of `CLOCK_MONOTONIC`, which all namespaces share, so that all processes of a lab agree on them.
 
+mod bytes;
 mod cbr;
 mod connection;
 mod request;

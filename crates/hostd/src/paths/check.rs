@@ -1,6 +1,6 @@
 //! Checks of the configuration file that its types cannot make; each mistake is reported where it stands.
 
-use std::{collections::BTreeMap, fmt, net::IpAddr, ops::RangeInclusive};
+use std::{net::IpAddr, ops::RangeInclusive};
 
 use ipnet::IpNet;
 use sidestep_net::{
@@ -8,15 +8,10 @@ use sidestep_net::{
     document::{Document, Item},
 };
 
-use super::file::{StaticDestination, StaticPath, Via};
-
-/// Where the file names each interface for the first time, for errors that only the machine shows.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Places(BTreeMap<String, ParseError>);
-
-/// A place in the file, as it stands in front of a message; empty where there is no file.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Place(Option<Box<ParseError>>);
+use super::{
+    file::{StaticDestination, StaticPath, Via},
+    places::Places,
+};
 
 /// Most segments of a list of the host's own; the kernel's header has room for few more.
 const MAX_SEGMENTS: usize = 16;
@@ -54,7 +49,7 @@ impl Checker<'_> {
             self.check_destination(item, destination)?;
             for (item, path) in document.tables(item, "path")?.iter().zip(&destination.paths) {
                 if let Some(dev) = &path.dev {
-                    places.0.entry(dev.clone()).or_insert_with(|| document.error_at(item, "dev", ""));
+                    places.note(dev, || document.error_at(item, "dev", ""));
                 }
             }
         }
@@ -238,26 +233,4 @@ fn is_path_name(name: &str) -> bool {
 fn is_unicast(address: IpAddr) -> bool {
     let special = address.is_unspecified() || address.is_multicast() || address.is_loopback();
     !special && !matches!(address, IpAddr::V4(v4) if v4.is_broadcast())
-}
-
-impl Places {
-    /// The place of an interface.
-    pub fn of(&self, interface: &str) -> Place {
-        Place(self.0.get(interface).cloned().map(Box::new))
-    }
-
-    /// Puts the file's name in front of every place.
-    pub fn in_file(self, file: &str) -> Self {
-        Places(self.0.into_iter().map(|(interface, place)| (interface, place.in_file(file))).collect())
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(place) = &self.0 else { return Ok(()) };
-        if let Some(file) = &place.file {
-            write!(f, "{file}:")?;
-        }
-        write!(f, "{}:{}: ", place.line, place.column)
-    }
 }

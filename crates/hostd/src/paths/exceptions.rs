@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use sidestep_linux::netlink::{InnerRoute, MAIN_TABLE, Netlink};
 
-use super::{file::StaticDestination, local::Local, routes::DestinationPaths};
+use super::{destination::DestinationPaths, file::StaticDestination, local::Local};
 use crate::AgentError;
 
 /// Most routes of the main table that are heeded. The program's map has room for 4,096 destinations.

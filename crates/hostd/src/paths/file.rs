@@ -19,8 +19,8 @@ use sidestep_policy::PolicyError;
 use thiserror::Error;
 
 use super::{
-    check::{Place, Places},
-    routes::{DestinationPaths, HostPath, PathRoute},
+    destination::{DestinationPaths, HostPath, PathRoute},
+    places::{Place, Places},
 };
 
 /// A destination prefix and the paths to it.

@@ -15,10 +15,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::routes::DestinationPaths;
-
-/// The slot of each path, by destination and Path ID.
-pub type Slots = BTreeMap<IpNet, BTreeMap<u32, u32>>;
+use super::destination::{DestinationPaths, Slots};
 
 /// Which slots may be given to paths that come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +152,7 @@ mod tests {
     use sidestep_net::{Rate, Span};
 
     use super::{
-        super::routes::{HostPath, PathRoute},
+        super::destination::{HostPath, PathRoute},
         *,
     };
 

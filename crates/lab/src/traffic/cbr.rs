@@ -10,7 +10,7 @@ use rand_pcg::Pcg32;
 use sidestep_net::{Rate, Span, Time};
 use sidestep_scenario::workload;
 
-use super::{Monotonic, TrafficError, connection::ZEROS, system};
+use super::{Monotonic, TrafficError, bytes::ZEROS, system};
 
 /// Headers of IPv6 and UDP in bytes, which a packet's length includes.
 pub const HEADERS: u16 = 48;

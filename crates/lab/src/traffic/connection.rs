@@ -18,6 +18,7 @@ use sidestep_net::{Bytes, Span};
 
 use super::{
     FlowOut, MAX_OUTAGES, Monotonic, OutageOut,
+    bytes::ZEROS,
     request::{self, is_later},
     socket::{Arrival, NotsentLowat, SocketOptions, receive},
     users::Begun,
@@ -363,10 +364,6 @@ impl Connection {
         self.phase = Phase::Done;
     }
 }
-
-/// The largest piece that is written at once.
-pub const MAX_PIECE: u32 = 128 << 10;
-pub static ZEROS: [u8; MAX_PIECE as usize] = [0; MAX_PIECE as usize];
 
 const CLOSED_EARLY: &str = "the sink closed the connection before its end";
 

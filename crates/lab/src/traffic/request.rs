@@ -12,7 +12,7 @@ use nix::sys::{epoll::EpollFlags, socket::MsgFlags};
 
 use super::{
     Monotonic, SinkOut,
-    connection::ZEROS,
+    bytes::ZEROS,
     socket::{Arrival, receive},
 };
 

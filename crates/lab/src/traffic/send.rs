@@ -17,7 +17,8 @@ use sidestep_scenario::MIN_REQUEST;
 use super::{
     FlowOut, MAX_CONNECTIONS, MAX_TRANSFERS, Monotonic, SendOptions, SocketOptions, TrafficError, Transfer,
     allow_descriptors,
-    connection::{Connection, Edge, MAX_PIECE, Phase, Plan},
+    bytes::MAX_PIECE,
+    connection::{Connection, Edge, Phase, Plan},
     system,
     users::Crowd,
 };
