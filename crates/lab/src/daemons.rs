@@ -3,18 +3,27 @@
 //! A system lists which [daemons](Daemon) there are, on which nodes each runs, by which command, and how to read what it
 //! reports. Readiness, logs and failures are handled alike for all.
 
-use std::{fmt, net::Ipv6Addr, path::Path, process::Command, sync::Arc};
+use std::{
+    fmt,
+    net::Ipv6Addr,
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use sidestep_linux::cgroup::Cgroup;
 use sidestep_net::{NodeId, Topology};
 use sidestep_results::Recorder;
+use sidestep_scenario::Scenario;
 
 use crate::{
     error::LabError,
     moves::Moves,
     network::Network,
     nodes::{name_of, write_topology},
-    options::RunOptions,
     processes::{Place, Process, stop_all},
     site::LabDir,
     timeline::Made,
@@ -60,8 +69,12 @@ pub trait Watch: fmt::Debug {
 /// What daemons are started with: options, places and the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
-    /// The options of the run.
-    pub options: &'a RunOptions,
+    /// The experiment.
+    pub scenario: &'a Scenario,
+    /// The `sidestep` program, of which the lab's daemons are subcommands.
+    pub program: &'a Path,
+    /// Set to end the run early.
+    pub stop: &'a AtomicBool,
     /// The lab's control group and directory.
     pub site: &'a LabDir,
     /// The network.
@@ -122,7 +135,7 @@ impl fmt::Debug for Daemon {
 impl<'a> Surroundings<'a> {
     /// The network's topology.
     pub fn topology(&self) -> &'a Topology {
-        &self.options.scenario.topology
+        &self.scenario.topology
     }
 
     /// A node's name.
@@ -131,8 +144,8 @@ impl<'a> Surroundings<'a> {
     }
 
     /// The `sidestep` program with these arguments.
-    pub fn program<'b>(&self, arguments: impl IntoIterator<Item = &'b str>) -> Command {
-        let mut command = Command::new(&self.options.program);
+    pub fn command<'b>(&self, arguments: impl IntoIterator<Item = &'b str>) -> Command {
+        let mut command = Command::new(self.program);
         command.args(arguments);
         command
     }
@@ -167,7 +180,7 @@ impl Daemons {
                 let node = node.map(|node| around.network.node(node));
                 running.push(Process::start(&name, command, &Place { node, cgroup: &cgroup, logs: around.logs })?);
             }
-            running.iter_mut().try_for_each(|process| process.wait_ready(&|| around.options.is_stopped()))?;
+            running.iter_mut().try_for_each(|process| process.wait_ready(&|| around.stop.load(Ordering::Relaxed)))?;
             started.running.push(running);
             started.watches.extend(daemon.watch.as_ref().map(|watch| watch(around)));
         }

@@ -8,6 +8,7 @@ use sidestep_results::{Doubt, ReturnPath};
 use sidestep_scenario::{Scenario, SystemSpec, TcpSettings};
 
 use crate::{
+    choice::Choice,
     daemons::Daemon,
     error::LabError,
     plan::Multipath,

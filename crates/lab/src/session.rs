@@ -3,19 +3,20 @@
 use std::{
     fs,
     net::{Ipv6Addr, SocketAddrV6, UdpSocket},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     time::{Duration, Instant},
 };
 
 use sidestep_engine::WireTimes;
 use sidestep_linux::{cgroup::Cgroup, counters, wire::Wait};
-use sidestep_net::{Node, NodeId, NodeKind, Rate, Span, Time, Topology, srv6, topology_file};
+use sidestep_net::{Node, NodeId, NodeKind, Rate, Span, Time, Topology};
 use sidestep_paths::Igp;
 use sidestep_results::{DoubtKind, Late, Recorder, Records};
 use sidestep_scenario::{Flow, Scenario, SystemSpec, conditions::Cause};
 
 use crate::{
+    clock::now,
     daemons::{Daemons, Surroundings},
     doubts,
     error::LabError,
@@ -25,6 +26,7 @@ use crate::{
     moves::Moves,
     names::Names,
     network::Network,
+    nodes::{host_address, name_of},
     options::RunOptions,
     plan,
     processes::{Place, Process, stop_all},
@@ -108,7 +110,15 @@ impl<'a> Session<'a> {
         interfaces::set_up(&network, &mptcp)?;
         let groups = Groups::make(site, topology, mix.leaves_some_alone())?;
         let sampler = Sampler::new(scenario, &network)?;
-        let around = Surroundings { options, site, network: &network, groups: &groups.steered, logs: &logs };
+        let around = Surroundings {
+            scenario,
+            program: &options.program,
+            stop: &options.stop,
+            site,
+            network: &network,
+            groups: &groups.steered,
+            logs: &logs,
+        };
         let daemons = Daemons::start(&mix.daemons, &around)?;
         let mut session = Session {
             options,

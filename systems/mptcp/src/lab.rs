@@ -34,7 +34,7 @@ impl System for Mptcp {
 pub fn path_manager(topology: &Topology, subflows: u32) -> Daemon {
     let hosts = topology.node_ids().filter(|node| !topology.is_router(*node)).map(Some).collect();
     Daemon::new("mptcp-pm", subflows, hosts, move |_, around| {
-        Ok(around.program(["mptcp-pm", "--no-state", "--subflows", &subflows.to_string()]))
+        Ok(around.command(["mptcp-pm", "--no-state", "--subflows", &subflows.to_string()]))
     })
 }
 

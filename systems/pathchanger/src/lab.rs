@@ -80,7 +80,7 @@ fn controller(settings: PathSettings) -> Daemon {
     Daemon::new("controller", settings, vec![None], move |_, around| {
         let file = around.site.directory().join("topology.toml");
         around.write_topology(&file)?;
-        let mut command = around.program(["controller", "--topology"]);
+        let mut command = around.command(["controller", "--topology"]);
         command.arg(&file).args(["--listen", &endpoint(around)]);
         command.args(["--max-segments", &settings.max_segments.to_string()]);
         command.args(["--max-paths", &settings.max_paths.to_string()]);
@@ -99,7 +99,7 @@ fn endpoint(around: &Surroundings<'_>) -> String {
 /// The router daemon, on every router.
 fn router(routers: Vec<NodeId>) -> Daemon {
     Daemon::new("router", (), routers.into_iter().map(Some).collect(), |node, around| {
-        let mut command = around.program(["router", "--controller", &endpoint(around)]);
+        let mut command = around.command(["router", "--controller", &endpoint(around)]);
         let Some(node) = node else { return Ok(command) };
         command.args(["--node", &around.name(node)]);
         for interface in &around.network.plan(node).interfaces {
@@ -115,7 +115,7 @@ fn agent(settings: PathchangerSettings, hosts: Vec<NodeId>) -> Daemon {
     let (nodes, mask) = (hosts.iter().copied().map(Some).collect(), settings.mark_mask);
     let daemon = Daemon::new("agent", settings.clone(), nodes, move |node, around| match node {
         Some(node) => start(around, &settings, node),
-        None => Ok(around.program(["agent"])),
+        None => Ok(around.command(["agent"])),
     });
     let watch = move |around: &Surroundings<'_>| -> Box<dyn Watch> {
         Box::new(Records::new(around.topology(), &hosts, mask, |host| events_file(around.logs, host)))
@@ -137,7 +137,7 @@ fn start(around: &Surroundings<'_>, settings: &PathchangerSettings, node: NodeId
     let text = format!("# The path changer on {name}.\n\n{tables}");
     std::fs::write(&config, text).map_err(LabError::file(&config))?;
     // A lab leaves no pinned objects behind.
-    let mut command = around.program(["agent", "--controller", &endpoint(around), "--node", &name, "--no-state"]);
+    let mut command = around.command(["agent", "--controller", &endpoint(around), "--node", &name, "--no-state"]);
     command.arg("--cgroup").arg(around.group(node)).arg("--config").arg(&config).arg("--events").arg(&events);
     command.args(["--events-size", "0"]);
     Ok(command)

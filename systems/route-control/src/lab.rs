@@ -68,7 +68,7 @@ fn returns(topology: &Topology, sites: &[Controlled]) -> Vec<ReturnPath> {
 fn reflector(routers: BTreeSet<NodeId>) -> Daemon {
     let nodes = routers.into_iter().map(Some).collect();
     Daemon::new("reflector", (), nodes, |_, around| {
-        Ok(around.program(["reflector", "--listen", &format!("[::]:{}", sites::PORT)]))
+        Ok(around.command(["reflector", "--listen", &format!("[::]:{}", sites::PORT)]))
     })
 }
 
@@ -86,7 +86,7 @@ fn command(
     sites: &[Controlled],
     node: Option<NodeId>,
 ) -> Result<Command, LabError> {
-    let mut command = around.program(["edge", "route-control", "--config"]);
+    let mut command = around.command(["edge", "route-control", "--config"]);
     let Some(site) = sites.iter().find(|site| Some(site.edge) == node) else { return Ok(command) };
     let file = around.logs.join(format!("route-control-{}.toml", around.name(site.edge)));
     let failed = |problem: String| LabError::file(&file)(std::io::Error::other(problem));

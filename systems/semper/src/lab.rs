@@ -56,7 +56,7 @@ fn setup(run: &Run<'_>, stateful: bool) -> Result<Setup, LabError> {
     let nodes = edges::edges(topology).into_iter().map(Some).collect();
     let edge = Daemon::new("edge", (settings, stateful), nodes, move |node, around| match node {
         Some(node) => balance(around, &settings, stateful, node),
-        None => Ok(around.program(["edge", "balance"])),
+        None => Ok(around.command(["edge", "balance"])),
     });
     // Subflows are opened when the edges know where they go.
     let daemons = vec![edge, path_manager(topology, settings.subflows)];
@@ -74,12 +74,12 @@ fn balance(
     stateful: bool,
     node: NodeId,
 ) -> Result<Command, LabError> {
-    let scenario = &around.options.scenario;
+    let scenario = around.scenario;
     let chance = scenario.chance(scenario.seed);
     let text = edges::config(around.topology(), around.network.plan(node), settings, stateful, chance);
     let config = around.logs.join(format!("edge-{}.toml", around.name(node)));
     std::fs::write(&config, text).map_err(LabError::file(&config))?;
-    let mut command = around.program(["edge", "balance", "--config"]);
+    let mut command = around.command(["edge", "balance", "--config"]);
     command.arg(&config);
     Ok(command)
 }

@@ -39,7 +39,7 @@ impl System for Agents {
 
     fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
         let settings: MptcpSettings = run.settings()?;
-        let agent = Daemon::new("agent", settings, Vec::new(), |_, around| Ok(around.program([]))).steering();
+        let agent = Daemon::new("agent", settings, Vec::new(), |_, around| Ok(around.command([]))).steering();
         Ok(Setup { daemons: vec![agent], ..Setup::new(run, Multipath::Ecmp) })
     }
 }
