@@ -13,7 +13,7 @@ fn values(text: &str, key: &str) -> BTreeSet<String> {
     lines.map(|rest| rest.trim_end_matches('"').to_string()).collect()
 }
 
-/// What a crate of ours needs to be built, by its Cargo.toml; tests need more.
+/// What a crate of ours needs to be built, by its Cargo.toml; tests and features need more.
 fn needed(manifest: &str) -> BTreeSet<String> {
     let mut section = "";
     let mut found = BTreeSet::new();
@@ -23,11 +23,20 @@ fn needed(manifest: &str) -> BTreeSet<String> {
         } else if ["[dependencies]", "[build-dependencies]"].contains(&section)
             && let Some((name, _)) = line.split_once(['.', ' ', '='])
             && !line.starts_with('#')
+            && !line.contains("optional = true")
         {
             found.insert(name.to_string());
         }
     }
     found
+}
+
+/// Where the manifest of `sidestep-NAME` is: crates of ours are in `crates` or in the folders of systems.
+fn manifest(name: &str) -> String {
+    let folders = ["", "crates/", "systems/", "systems/pathchanger/", "systems/semper/"];
+    let paths = folders.map(|folder| format!("{folder}{name}/Cargo.toml"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    paths.into_iter().find(|path| root.join(path).exists()).unwrap_or_else(|| panic!("no folder has `sidestep-{name}`"))
 }
 
 /// What a crate needs by the lock; a name may be followed by a version.
@@ -60,7 +69,7 @@ fn the_lock_of_the_fuzz_targets_has_what_the_crates_need() {
     for package in ours {
         let Some(name) = values(package, "name").first().cloned() else { continue };
         let Some(folder) = name.strip_prefix("sidestep-") else { continue };
-        let manifest = if folder == "fuzz" { "fuzz/Cargo.toml".into() } else { format!("crates/{folder}/Cargo.toml") };
+        let manifest = manifest(folder);
         let advice = "run `cargo +nightly fetch` in fuzz/, and commit its Cargo.lock";
         let (needed, locked) = (needed(&read(&manifest)), locked(package));
         assert!(needed.is_subset(&locked), "{name} also needs {:?}: {advice}", &needed - &locked);

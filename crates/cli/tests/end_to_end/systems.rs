@@ -212,7 +212,7 @@ fn a_flow_of_plain_tcp_is_left_alone_beside_flows_that_agents_move() {
     let ended = room.run_lab("two", &format!("systems = [\"pathchanger\"]\n{head}{moved}{other}"));
     let complaint = ended.complaint(2);
     assert!(
-        complaint.contains("flow `other`: `pathchanger:gamma=0.5` needs agents with settings of its own"),
+        complaint.contains("flow `other`: `pathchanger:gamma=0.5` needs a daemon `agent` with settings of its own"),
         "{ended:#?}"
     );
 }
