@@ -11,7 +11,8 @@
 //! lines that the host daemon records.
 //!
 //! ```no_run
-//! use sidestep_pathchanger::daemon::{HostConfig, HostOptions, Shutdown, run_host};
+//! use sidestep_hostd::Shutdown;
+//! use sidestep_pathchanger::daemon::{HostConfig, HostOptions, run_host};
 //! use sidestep_api::HostIdentity;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -18,14 +18,13 @@
 //! [`predict`] has the throughput that TCP gets, [`analysis`] the paper's arithmetic.
 //!
 //! ```
-//! use sidestep_route_control::RouteControlSettings;
 //! use sidestep_net::{Rate, Time};
-//! use sidestep_route_control::{Controller, Reason};
+//! use sidestep_route_control::{Controller, Reason, RouteControlSettings};
 //!
 //! let settings = RouteControlSettings { guards: false, ..RouteControlSettings::default() };
 //! let mut controller = Controller::new(&settings, &[Rate::ZERO, Rate::ZERO], Time::ZERO)?;
 //! // No host answers the probes of the primary; the backup's are answered at once.
-//! while let Some((now, _)) = controller.poll_timeout().filter(|(due, _)| due.as_secs_f64() < 2.0) {
+//! while let Some(now) = controller.poll_timeout().filter(|due| due.as_secs_f64() < 2.0) {
 //!     controller.handle_timeout(now, 0);
 //!     while let Some(probe) = controller.poll_transmit(now) {
 //!         if probe.egress == 1 {
