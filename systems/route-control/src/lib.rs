@@ -8,7 +8,7 @@
 //! - `handle_…` takes an input: an answered probe, what the aggregate did, carrier, an impairment, or a timeout that is due.
 //! - `poll_transmit` returns the next probe to send, `poll_timeout` when to call `handle_timeout`, and `poll_decision` what
 //!   was decided, with the reason.
-//! - Before each decision, that is when `poll_timeout` returns [`Timeout::Decision`], the driver passes in a [`Sample`] of the
+//! - Before each decision, that is when [`Controller::next_timeout`] is for [`Timeout::Decision`], the driver passes in a [`Sample`] of the
 //!   aggregate, or the [`Passage`] of each egress where these can be distinguished. Without that the controller goes by probes
 //!   alone.
 //!
