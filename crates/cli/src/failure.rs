@@ -1,12 +1,13 @@
 //! How commands fail: one clear line, and an exit code that scripts can rely on.
 
-use sidestep_hostd::AgentError;
 use std::{fmt, process::ExitCode};
 
 use sidestep_api::EndpointError;
-pub use sidestep_api::chain;
 use sidestep_controller::ServeError;
+use sidestep_hostd::AgentError;
 use sidestep_linux::LinuxError;
+
+pub use sidestep_api::chain;
 
 /// Why a command failed, by what the user can do about it.
 #[derive(Debug)]

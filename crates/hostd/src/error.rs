@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use crate::{ControlError, ListenError};
 use sidestep_api::{ClientError, EndpointError};
 use sidestep_linux::LinuxError;
 use thiserror::Error;
 
 use crate::ConfigError;
+use crate::{ControlError, ListenError};
 
 /// Why a daemon could not start, or cannot go on.
 #[derive(Debug, Error)]

@@ -8,7 +8,6 @@
 
 use std::time::Duration;
 
-use crate::{Fault, Handled};
 use sidestep_api::{Connection, Latest, Watcher, chain};
 use sidestep_linux::netlink::{LinkWatch, RoutingChange};
 use tokio::{
@@ -17,6 +16,7 @@ use tokio::{
 };
 
 use crate::{AgentError, audit::Audit};
+use crate::{Fault, Handled};
 
 /// How long to wait before changes of interfaces that could not be handled are handled again.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -1,7 +1,8 @@
 //! What others do to a router's rules, routes and marks.
 
-use crate::{effect::Effects, firewall::Firewall};
 use sidestep_linux::netlink::RoutingChange;
+
+use crate::{effect::Effects, firewall::Firewall};
 
 /// What others do, as it was last looked at.
 #[derive(Default)]

@@ -1,11 +1,11 @@
 //! The balancer of an edge as the kernel runs it: it marks as the native code does, and leaves alone what is not its own.
 
-use sidestep_balance::{ALL_LIVE, BalanceMode, Balanced, PathSet};
-use sidestep_flow_hash::flow_key;
 use std::net::Ipv6Addr;
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
+use sidestep_balance::{ALL_LIVE, BalanceMode, Balanced, PathSet};
+use sidestep_flow_hash::flow_key;
 use sidestep_linux::{
     bpf::balance::{self, Balancer, BalancerConfig, Side, Site},
     netlink::{self, Interface, LOOPBACK},

@@ -1,13 +1,13 @@
 //! The policy in the kernel and the policy in the simulator are the same function: the BPF program and the native
 //! build are fed the same histories, and all that they know is compared byte by byte.
 
-use sidestep_balance::{BalanceCall, MAX_PATHS as MAX_BALANCED, RawPath, RawSet};
-use sidestep_flow_hash as flow_hash;
-use sidestep_flow_hash::{FlowHashCall, FlowKey, Symmetry};
 use std::sync::Arc;
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
+use sidestep_balance::{BalanceCall, MAX_PATHS as MAX_BALANCED, RawPath, RawSet};
+use sidestep_flow_hash as flow_hash;
+use sidestep_flow_hash::{FlowHashCall, FlowKey, Symmetry};
 use sidestep_linux::{
     bpf::{
         host::HostProgram,

@@ -10,7 +10,7 @@
 //! - An [`Equivalence`](equivalence::Equivalence) tests whether two worlds give the same, over many runs.
 //! - A [`Swept`] scenario was run with several values of some of its keys.
 //! - **Pictures and pages** are text: [`draw`] makes a map, [`lines`](lines::lines) lines, [`stacks`] bars, [`table`] the summary
-//!   for a terminal, [`document`] a whole HTML page. A [`Hover`](hover::Hover) has what a picture shows where the pointer rests.
+//!   for a terminal, [`document`] a whole HTML page. A [`Tooltips`](tooltip::Tooltips) have what a picture shows where the pointer rests.
 //!
 //! ```
 //! use sidestep_net::{Bytes, Rate, Span, Time};

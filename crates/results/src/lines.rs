@@ -1,15 +1,16 @@
 //! Lines over a common axis, in panels below each other.
 
+use plotters::{
+    coord::{Shift, types::RangedCoordf64},
+    prelude::*,
+    style::text_anchor::{HPos, VPos},
+};
+
 use crate::{
     PlotError,
     palette::{GRID, INK, PALETTE, letters},
     plot::shorten,
     tooltip::Tooltips,
-};
-use plotters::{
-    coord::{Shift, types::RangedCoordf64},
-    prelude::*,
-    style::text_anchor::{HPos, VPos},
 };
 
 /// A line in a panel.

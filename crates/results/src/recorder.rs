@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use sidestep_engine::{Lateness, WireTimes};
 use sidestep_net::{Bytes, Rate, Span, Time};
+use tally::{BINS, LinkTally, PathTally, bin_of, overlaps, shared};
 
 use crate::{
     Doubt, DoubtKind, FlowRecord, Named, Outage, PathUpdates, SampleKind, SamplePoint, SizeBucket, SystemResult, Trace,
     Unfinished, Window, links::rate_of, measures, outage::recovery, record::mbps, times::Times,
 };
-use tally::{BINS, LinkTally, PathTally, bin_of, overlaps, shared};
 
 /// Collects one system's records and computes its [`SystemResult`] and [`Trace`].
 ///

@@ -3,10 +3,10 @@
 use rand_core::SeedableRng;
 use rand_pcg::Pcg32;
 use serde::{Deserialize, Serialize};
+use sidestep_net::{LinkId, Ratio, Span};
 
 use super::EventDirection;
 use crate::workload;
-use sidestep_net::{LinkId, Ratio, Span};
 
 /// A random process on links: good and bad periods in turn, different for each seed and the same for each system.
 ///

@@ -83,21 +83,19 @@ pub mod workload;
 
 use std::collections::BTreeMap;
 
-pub use impairment::{Effect, Impairment, Periods, Transition};
-pub use system::{SystemError, SystemSpec};
-pub use transport::{RoutingSettings, TcpSettings, Transport};
-
-pub use crate::systems::{Catalogue, SettingsInfo, SystemInfo, World};
-
 use rand_pcg::Pcg32;
 use serde::{Deserialize, Serialize};
-use toml::Table;
-
-use crate::workload::{Arrival, SizeDistribution};
 use sidestep_net::{
     Bytes, Files, LinkId, NodeId, ParseError, Rate, Ratio, Span, Time, Topology, TopologyError, document,
 };
 use sidestep_paths::PathSettings;
+use toml::Table;
+
+pub use crate::systems::{Catalogue, SettingsInfo, SystemInfo, World};
+use crate::workload::{Arrival, SizeDistribution};
+pub use impairment::{Effect, Impairment, Periods, Transition};
+pub use system::{SystemError, SystemSpec};
+pub use transport::{RoutingSettings, TcpSettings, Transport};
 
 /// Port of the server of the first flow, in every world; those of the next flows follow it.
 pub const FIRST_SERVER_PORT: u16 = 7000;

@@ -2,14 +2,15 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{
-    BulkFlow, CbrFlow, Change, ClosedLoopFlow, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, Periods,
-    PoissonFlow, Scenario, Transport,
-};
 use sidestep_net::{
     LinkId, NodeId, Topology,
     document::{list, quoted},
     topology_file,
+};
+
+use super::{
+    BulkFlow, CbrFlow, Change, ClosedLoopFlow, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, Periods,
+    PoissonFlow, Scenario, Transport,
 };
 
 /// `scenario` as TOML that reads as the same scenario.

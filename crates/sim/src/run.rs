@@ -24,6 +24,7 @@ use std::{
     },
 };
 
+use sidestep_engine::{Balance, Lateness, MAX_ARCS, MAX_NANOS};
 use sidestep_maxflow::Ceiling;
 use sidestep_net::{LinkId, Span, Topology};
 use sidestep_paths::Igp;
@@ -33,13 +34,11 @@ use sidestep_results::{
     World, WriteError, Writer,
 };
 use sidestep_scenario::{Catalogue, Flow, Place, Scenario, SystemError, SystemSpec};
+use simulation::Simulation;
 use thiserror::Error;
 
 use crate::{routing::NoRoute, system::Registry};
-use sidestep_engine::{Balance, Lateness, MAX_ARCS, MAX_NANOS};
-
 pub use estimate::estimate;
-use simulation::Simulation;
 
 /// What to run, and where to leave the results.
 #[derive(Clone, Debug)]

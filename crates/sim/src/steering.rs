@@ -4,11 +4,12 @@ mod events;
 #[cfg(test)]
 mod tests;
 
-use sidestep_flow_hash::{FlowKey, Symmetry, hash};
 use std::{collections::BTreeMap, sync::Arc};
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
+use sidestep_engine::{End, Event, FlowId, Half, Move, RouteId, Steering};
+use sidestep_flow_hash::{FlowKey, Symmetry, hash};
 use sidestep_net::{Bytes, NodeId, Time};
 use sidestep_policy::{Connection, Decision, Path, Reason, Request, Round, Shared, are_off, draw_reply};
 use sidestep_proto::tcp::Sender;
@@ -17,7 +18,6 @@ use crate::{
     routing::EcmpPaths,
     system::{LabelRule, MakeRule},
 };
-use sidestep_engine::{End, Event, FlowId, Half, Move, RouteId, Steering};
 
 /// What moves the flows of one run.
 #[derive(Debug, Default)]

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use sidestep_engine::{Behaviour, Endpoint, FlowSpec, Lateness, Sizes};
 use sidestep_net::{ArcId, NodeId, SettingsTable, Span, Time, Topology};
 use sidestep_policy::PathchangerSettings;
 use sidestep_proto::{
@@ -12,7 +13,6 @@ use sidestep_results::{Doubt, ReturnPath};
 use sidestep_scenario::{Catalogue, Scenario, SystemError, SystemInfo, SystemSpec, TcpSettings, World};
 
 use crate::SimError;
-use sidestep_engine::{Behaviour, Endpoint, FlowSpec, Lateness, Sizes};
 
 /// A system that the simulator runs: what its flows need, and what nodes do for them.
 pub trait System: Send + Sync {

@@ -8,10 +8,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::Credit;
 use sidestep_net::{Bytes, Span, Time};
 
 use super::{Handle, Nonce};
+use crate::Credit;
 
 /// A round's worth of bytes for a flow: above the usual packet, so that it is served in one round, as Shreedhar and
 /// Varghese ask for work that does not grow with the number of flows.

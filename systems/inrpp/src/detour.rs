@@ -12,10 +12,10 @@
 
 use std::f64::consts::SQRT_2;
 
-use crate::Preset;
 use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::{Config, Grant, Port, RouterId};
+use crate::Preset;
 
 /// The weight of an interval in the average of the load: that of a mean over five intervals (the paper's section
 /// III-B), with the usual 2/(n + 1). A single interval would let a burst of packets pass for load.

@@ -1,6 +1,5 @@
 //! The states of an interface.
 
-use crate::AckProcessing;
 use sidestep_net::{Bytes, Time};
 
 use super::{
@@ -9,6 +8,7 @@ use super::{
     detour::{Detour, Meter},
     nonces::SeenNonces,
 };
+use crate::AckProcessing;
 
 /// What an interface does with packets for which its buffer has no room (the paper's Fig. 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

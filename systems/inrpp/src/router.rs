@@ -1,12 +1,12 @@
 //! A router: its interfaces, and what passes between them.
 
-use crate::{AckProcessing, Notifications};
 use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::{
     AckFields, Config, Egress, Fate, Grant, Handle, Interface, InterfaceError, Loss, Meta, Nonce, Notice, Notification,
     Port, Probe, RouterId, State, Way, cache::Entry, interface,
 };
+use crate::{AckProcessing, Notifications};
 
 /// The longest packet for which room is kept: an Ethernet frame's, and the paper's (section IV-A).
 const PACKET: u32 = 1500;

@@ -1,7 +1,6 @@
 //! The sender's half: full speed until a router sends *slow down*, then one segment for each ACK (the paper's section
 //! III-C).
 
-use crate::AfterTimeout;
 use sidestep_net::{Rate, Span, Time};
 use sidestep_proto::{
     packet::{Flags, Kind, Packet},
@@ -9,6 +8,7 @@ use sidestep_proto::{
 };
 
 use super::{AckFields, Nonces, Notice};
+use crate::AfterTimeout;
 
 /// The half of a connection that sends data.
 ///

@@ -5,24 +5,24 @@ mod custody;
 mod host;
 mod router;
 
-use crate::{AckFields, Credit, InrppSettings, Nonce, Nonces, Notice, Notification, Notifications, Preset};
 use std::{collections::BTreeSet, sync::Arc};
-
-use sidestep_net::{ArcId, LinkId, Span, Topology, pattern};
-use sidestep_proto::{
-    packet::Packet,
-    tcp::{self, Algorithm},
-};
 
 use custody::Network;
 use host::{Ends, HostNode, HostSettings, Links};
 use router::RouterNode;
 use sidestep_engine::{Behaviour, Sizes};
+use sidestep_net::{ArcId, LinkId, Span, Topology, pattern};
+use sidestep_proto::{
+    packet::Packet,
+    tcp::{self, Algorithm},
+};
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
     SimError,
     system::{Context, MakeBehaviour, MakeEndpoint, Setup, System, Transport},
 };
+
+use crate::{AckFields, Credit, InrppSettings, Nonce, Nonces, Notice, Notification, Notifications, Preset};
 
 /// What INRPP adds to every packet: two nonces, and a notification with its MAC, 4 bytes each.
 const HEADER: u16 = 16;

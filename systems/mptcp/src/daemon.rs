@@ -1,6 +1,6 @@
 //! The path manager for MPTCP: gives connections further subflows, as unmodified kernels leave to a program.
 //!
-//! [`Manager`] decides, without sockets and clocks; the rest of this room is its shell.
+//! `Manager` decides, without sockets and clocks; the rest of this room is its shell.
 
 mod addresses;
 mod config;

@@ -1,21 +1,21 @@
 //! The Rate Control Protocol: every node lets senders know the rate that flows may have on its links.
 
-use crate::{RcpSettings, Receiver, Router, Sender};
 use std::sync::Arc;
 
+use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments, Sizes};
 use sidestep_net::{ArcId, Channel, NodeId, Span, Time, Topology};
 use sidestep_proto::{
     link::LinkState,
     packet::{Kind, Packet},
     tcp::{self, Algorithm},
 };
-
-use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments, Sizes};
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
     SimError,
     system::{Context, MakeBehaviour, MakeEndpoint, Setup, System, Transport},
 };
+
+use crate::{RcpSettings, Receiver, Router, Sender};
 
 /// What RCP adds to every packet: the link's rate, the echoed rate and the round-trip time, 4 bytes each.
 const HEADER: u16 = 12;

@@ -26,7 +26,6 @@ mod suspicion;
 mod trial;
 mod ways;
 
-use crate::RouteControlMode;
 use std::{collections::BTreeSet, ops::ControlFlow, time::Duration};
 
 use sidestep_hostd::{
@@ -66,6 +65,7 @@ use self::{
     probers::Probers,
     report::unix_now,
 };
+use crate::RouteControlMode;
 
 /// What the route controller needs to know.
 #[derive(Clone, Debug)]

@@ -15,9 +15,9 @@ use sidestep_net::{NodeId, Span, Time, Topology};
 use sidestep_paths::Igp;
 use sidestep_results::{Doubt, DoubtKind, Recorder, ReturnPath};
 use sidestep_scenario::SystemInfo;
+use sites::Controlled;
 
 use crate::{RouteControlMode, RouteControlSettings, daemon::route_control_status};
-use sites::Controlled;
 
 /// Route control.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,6 @@
 //! its hosts send takes the egress in use. Answers come as the IGP has them, by whatever egress. Edges of hosts answer
 //! probes, over the IGP's path back.
 
-use crate::{Controller, Probe, RouteControlMode, RouteControlSettings, Sample, Timeout};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -13,6 +12,7 @@ use std::{
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
+use sidestep_engine::{Behaviour, Fate, Leaving, NO_FLOW, Node, RouteId};
 use sidestep_net::{ArcId, Bytes, Channel, NodeId, Rate, Span, Time, Topology};
 use sidestep_paths::Igp;
 use sidestep_proto::{
@@ -20,13 +20,13 @@ use sidestep_proto::{
     packet::{Flags, Kind, Packet},
 };
 use sidestep_results::{Doubt, DoubtKind, ReturnPath, single_ways};
-
-use sidestep_engine::{Behaviour, Fate, Leaving, NO_FLOW, Node, RouteId};
 use sidestep_scenario::{Flow, SystemInfo};
 use sidestep_sim::{
     SimError,
     system::{Context, MakeBehaviour, Setup, System},
 };
+
+use crate::{Controller, Probe, RouteControlMode, RouteControlSettings, Sample, Timeout};
 
 /// Bytes of a probe, and of its answer.
 const PROBE: u16 = 64;

@@ -2,8 +2,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests of the kernel have a clock and threads")]
 
-use sidestep_hostd::{AgentError, Shutdown};
-use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
@@ -12,12 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sidestep_hostd::{AgentError, Shutdown};
 use sidestep_linux::{
     netlink,
     netns::NetNs,
     prober::{Answer, Method, Prober, Reply, Spec},
     testing::root_or_skip,
 };
+use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
 use tokio::sync::oneshot;
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@ mod edges;
 
 use std::sync::Arc;
 
+use edges::Edges;
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
     SimError,
@@ -11,7 +12,6 @@ use sidestep_sim::{
 };
 
 use crate::SemperSettings;
-use edges::Edges;
 
 /// SEMPER: edge routers hash subflows onto paths.
 #[derive(Clone, Copy, Debug)]

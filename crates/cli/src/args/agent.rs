@@ -1,10 +1,10 @@
 //! What `sidestep agent` and `sidestep top` take.
 
-use sidestep_pathchanger::daemon::RecordFile;
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use sidestep_net::{Bytes, Span, UnitError};
+use sidestep_pathchanger::daemon::RecordFile;
 use sidestep_policy::Reason;
 
 /// `sidestep agent`.

@@ -1,9 +1,9 @@
 //! What `sidestep mptcp-pm` takes.
 
-use sidestep_mptcp::daemon::MptcpMode;
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand};
+use sidestep_mptcp::daemon::MptcpMode;
 use sidestep_net::Bytes;
 
 /// `sidestep mptcp-pm`.

@@ -1,9 +1,5 @@
 //! `sidestep controller`, `sidestep agent` and `sidestep router`.
 
-use sidestep_pathchanger::daemon::{
-    HostConfig, HostOptions, RecordFile, RouterOptions, cannot_reset, doubtful_sources, reaches, run_host, run_router,
-    stop_router,
-};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -15,6 +11,10 @@ use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serv
 use sidestep_hostd::{Captured, MetricsConfig, Scrapes, captured};
 use sidestep_linux::{LinuxError, bpf::host::Pins, netlink::InnerRoute};
 use sidestep_net::{ParseError, Topology, topology_file};
+use sidestep_pathchanger::daemon::{
+    HostConfig, HostOptions, RecordFile, RouterOptions, cannot_reset, doubtful_sources, reaches, run_host, run_router,
+    stop_router,
+};
 use sidestep_paths::PathSettings;
 use tokio::sync::mpsc::UnboundedReceiver;
 

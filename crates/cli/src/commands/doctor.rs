@@ -1,18 +1,18 @@
 //! `sidestep doctor`: what this machine's kernel can do for us.
 
-use sidestep_hostd::{MetricsConfig, restored_marks};
-use sidestep_pathchanger::daemon::{HostConfig, cannot_reset, doubtful_sources, masks_at_work, overrides_at_work};
-use sidestep_route_control::daemon::{EgressStatus, RouteControlConfig, route_control_status};
-use sidestep_semper::daemon::edge_status;
 use std::path::Path;
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
+use sidestep_hostd::{MetricsConfig, restored_marks};
 use sidestep_linux::{
     netlink::{DefaultRoute, Interface, Netlink, block_on},
     probe::{Egress, Finding, Mask, Need, Part, Probed, Report, probe},
 };
+use sidestep_pathchanger::daemon::{HostConfig, cannot_reset, doubtful_sources, masks_at_work, overrides_at_work};
 use sidestep_policy::PathchangerSettings;
+use sidestep_route_control::daemon::{EgressStatus, RouteControlConfig, route_control_status};
+use sidestep_semper::daemon::edge_status;
 
 use super::{daemons::read_config, edge::read_route_control, obstacles::obstacles, print_json, read, runtime};
 use crate::failure::{Failure, Outcome};

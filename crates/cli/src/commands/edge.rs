@@ -2,15 +2,15 @@
 
 mod route_control;
 
+use std::path::{Path, PathBuf};
+
+use comfy_table::{Table, presets};
 use sidestep_hostd::MetricsConfig;
 use sidestep_route_control::daemon::{RouteControlConfig, route_control_status};
 use sidestep_semper::daemon::{
     EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, HashDoubt, PlacedBy, Tuple, edge_place, edge_status, run_edge,
     stop_edge,
 };
-use std::path::{Path, PathBuf};
-
-use comfy_table::{Table, presets};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{

@@ -1,10 +1,5 @@
 //! `sidestep agent explain`: why a connection, or what goes to an address, did or did not move.
 
-use sidestep_hostd::Overridden;
-use sidestep_pathchanger::daemon::{
-    explain::ConnectionFacts, explain::DestinationFacts, explain::LeftAlone, explain::LeftAloneFacts,
-    explain::PathFacts, explain::Question, explain::Sentences, explain::SourceFacts,
-};
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
@@ -13,6 +8,7 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
+use sidestep_hostd::Overridden;
 use sidestep_linux::{
     bpf::host::{HostConfig, HostConnection, HostProgram, Names, Way, Ways},
     cgroup,
@@ -21,6 +17,10 @@ use sidestep_linux::{
     sock_diag::{FoundSocket, SockDiag},
 };
 use sidestep_net::Time;
+use sidestep_pathchanger::daemon::{
+    explain::ConnectionFacts, explain::DestinationFacts, explain::LeftAlone, explain::LeftAloneFacts,
+    explain::PathFacts, explain::Question, explain::Sentences, explain::SourceFacts,
+};
 use sidestep_policy::PathLearnt;
 
 use super::{print_json, watch};

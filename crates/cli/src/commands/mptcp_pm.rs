@@ -1,15 +1,15 @@
 //! `sidestep mptcp-pm`.
 
-use sidestep_mptcp::daemon::{
-    AddressStatus, ConnectionStatus, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, PortChoice, mptcp_pm_status,
-    run_mptcp_pm, stop_mptcp_pm,
-};
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
 };
 
 use comfy_table::{Table, presets};
+use sidestep_mptcp::daemon::{
+    AddressStatus, ConnectionStatus, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, PortChoice, mptcp_pm_status,
+    run_mptcp_pm, stop_mptcp_pm,
+};
 
 use super::{
     daemons::warn_of,

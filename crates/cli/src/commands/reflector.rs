@@ -1,5 +1,7 @@
 //! `sidestep reflector`.
 
+use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
+
 use super::{
     runtime,
     signals::{announce, stopped_or_relieved},
@@ -8,7 +10,6 @@ use crate::{
     args::{ClockName, ReflectorArgs},
     failure::{Failure, Outcome},
 };
-use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
 
 /// Runs `sidestep reflector`.
 pub fn run(args: ReflectorArgs) -> Outcome {

@@ -1,7 +1,5 @@
 //! What an agent controls, read from the kernel: for `sidestep agent status` and `sidestep top`.
 
-use sidestep_hostd::{Overridden, RestoredMarks, restored_marks};
-use sidestep_pathchanger::daemon::{Prefixes, Reach, Sockets, host_overrides, reaches_now};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -11,12 +9,14 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
+use sidestep_hostd::{Overridden, RestoredMarks, restored_marks};
 use sidestep_linux::{
     bpf::host::{self, ControllerState, HostConnection, HostProgram, Names, Pins},
     netlink::Netlink,
     sock_diag::TcpInfo,
 };
 use sidestep_net::{Span, Time};
+use sidestep_pathchanger::daemon::{Prefixes, Reach, Sockets, host_overrides, reaches_now};
 use sidestep_policy::{PathLearnt, Stay};
 
 use super::runtime;

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::common::{KNOBS, build, parallel, report, topology};
 use sidestep_api::{
     Connection, HostIdentity, Latest, Reporter, Watcher, listen, proto::path_control_client::PathControlClient,
     watch_bindings, watch_paths,
@@ -15,6 +14,8 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use tonic::Code;
+
+use crate::common::{KNOBS, build, parallel, report, topology};
 
 struct Server {
     controller: Arc<Controller>,

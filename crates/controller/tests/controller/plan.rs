@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::common::{KNOBS, Wire, build, parallel, paths, report, topology, wire};
 use sidestep_api::{LinkCounter, UsageReport};
 use sidestep_controller::{Controller, PlanError, RequestError};
 use sidestep_net::{Rate, Span, srv6};
 use sidestep_paths::PathSettings;
+
+use crate::common::{KNOBS, Wire, build, parallel, paths, report, topology, wire};
 
 fn ids(controller: &Controller) -> Vec<(String, Vec<(String, u32)>)> {
     let pair = |set: sidestep_controller::PairPaths| {

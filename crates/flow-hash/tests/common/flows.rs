@@ -1,10 +1,10 @@
 //! Families of flows for tests of how evenly hashes spread them, and the test.
 
-use sidestep_flow_hash::FlowKey;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
+use sidestep_flow_hash::FlowKey;
 
 /// Flows of each family in the tests of evenness.
 pub const FLOWS: u32 = 32_000;

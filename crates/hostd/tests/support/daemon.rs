@@ -1,8 +1,8 @@
 //! A daemon on a thread in a network namespace, with configurations that may change and the ways in which it may end.
 
-use sidestep_hostd::{AgentError, Shutdown};
 use std::{future::Future, os::fd::AsFd, pin::Pin, sync::mpsc, thread};
 
+use sidestep_hostd::{AgentError, Shutdown};
 use sidestep_linux::netns::NetNs;
 use tokio::sync::{
     mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},

@@ -1,7 +1,5 @@
 //! A controller that ends and is started again: paths and connections stay as they are.
 
-use sidestep_hostd::{StaticDestination, StaticPath};
-use sidestep_pathchanger::daemon::{EventRecord, HostOptions};
 use std::{
     fs,
     os::fd::{AsFd, OwnedFd},
@@ -11,6 +9,7 @@ use std::{
 
 use sidestep_api::listen;
 use sidestep_controller::{Controller, serve};
+use sidestep_hostd::{StaticDestination, StaticPath};
 use sidestep_linux::{
     bpf::host::{HostProgram, Pins},
     netns::set_sysctl,
@@ -18,6 +17,7 @@ use sidestep_linux::{
     testing::root_or_skip,
 };
 use sidestep_net::{Topology, srv6};
+use sidestep_pathchanger::daemon::{EventRecord, HostOptions};
 use sidestep_paths::PathSettings;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};

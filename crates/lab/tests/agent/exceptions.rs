@@ -1,8 +1,8 @@
 //! Destinations within those that have paths, which are left alone; and rules of other programs beside the agent's.
 
-use sidestep_hostd::{AgentError, StaticDestination, StaticPath};
 use std::{process::Command, thread, time::Duration};
 
+use sidestep_hostd::{AgentError, StaticDestination, StaticPath};
 use sidestep_linux::{netlink, testing::root_or_skip};
 use sidestep_net::Span;
 use sidestep_policy::{PathchangerSettings, PolicyName};

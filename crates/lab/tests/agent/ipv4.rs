@@ -1,12 +1,12 @@
 //! Destinations of IPv4: by next hops, and inside SRv6. An IPv6 socket that sends to `::ffff:a.b.c.d` uses the same
 //! routes, and the agent moves it in the same manner.
 
-use sidestep_hostd::StaticPath;
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     time::Duration,
 };
 
+use sidestep_hostd::StaticPath;
 use sidestep_linux::{bpf::host::HostProgram, netns::set_sysctl, sock_diag::TcpInfo, testing::root_or_skip};
 use sidestep_net::srv6;
 

@@ -1,7 +1,5 @@
 //! What Prometheus reads of an agent at work.
 
-use sidestep_hostd::MetricsConfig;
-use sidestep_pathchanger::daemon::{HOST_METRICS, RecordFile};
 use std::{
     fs,
     io::{Read, Write},
@@ -9,7 +7,9 @@ use std::{
     time::Duration,
 };
 
+use sidestep_hostd::MetricsConfig;
 use sidestep_linux::{netlink, testing::root_or_skip};
+use sidestep_pathchanger::daemon::{HOST_METRICS, RecordFile};
 
 use crate::{
     support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, settings, slot, tail, via},

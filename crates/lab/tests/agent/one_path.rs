@@ -1,7 +1,6 @@
 //! A host with two providers and an address of each, and no address of its own: its connections cannot move. One provider
 //! dies silently. What is stuck shows new connections which provider works.
 
-use sidestep_hostd::StaticPath;
 use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
@@ -13,6 +12,7 @@ use nix::sys::{
     socket::{setsockopt, sockopt},
     time::TimeVal,
 };
+use sidestep_hostd::StaticPath;
 use sidestep_linux::{bpf::host::HostProgram, netlink, netns::set_sysctl, testing::root_or_skip};
 use sidestep_net::Span;
 use sidestep_policy::Stay;

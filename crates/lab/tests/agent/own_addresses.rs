@@ -1,11 +1,11 @@
 //! What is this host's own or on a link only is left alone, whatever prefix covers it.
 
-use sidestep_hostd::StaticDestination;
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
     time::{Duration, Instant},
 };
 
+use sidestep_hostd::StaticDestination;
 use sidestep_linux::{bpf::host::HostProgram, netlink, testing::root_or_skip};
 
 use crate::{

@@ -1,6 +1,5 @@
 //! Which sockets get a path when they connect, and which are left alone.
 
-use sidestep_hostd::{StaticDestination, StaticPath};
 use std::{
     collections::BTreeSet,
     io::Read,
@@ -13,6 +12,7 @@ use nix::sys::{
     socket::{SockaddrIn6, setsockopt, sockopt},
     time::TimeVal,
 };
+use sidestep_hostd::{StaticDestination, StaticPath};
 use sidestep_linux::{
     bpf::host::{HostConnection, HostCounters, HostProgram},
     sock_diag::TcpInfo,

@@ -1,9 +1,9 @@
 //! A host with two providers, whose paths are next hops.
 
-use sidestep_hostd::StaticPath;
 use std::{collections::BTreeSet, time::Instant};
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+use sidestep_hostd::StaticPath;
 use sidestep_linux::testing::root_or_skip;
 use sidestep_policy::{PathchangerSettings, PolicyName};
 

@@ -1,6 +1,5 @@
 //! A server whose default route back is dead: each SYN-ACK is drawn a path, by a table that survives what routes survive.
 
-use sidestep_hostd::{MetricsConfig, StaticPath};
 use std::{
     net::{SocketAddr, TcpStream},
     process::Command,
@@ -8,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use sidestep_hostd::{MetricsConfig, StaticPath};
 use sidestep_linux::{netlink, nftables::flush_ruleset, testing::root_or_skip};
 
 use crate::{

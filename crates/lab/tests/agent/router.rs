@@ -1,7 +1,5 @@
 //! Router daemons that are killed and started again, and links that vanish: Path IDs and connections stay.
 
-use sidestep_hostd::AgentError;
-use sidestep_pathchanger::daemon::{RouterOptions, run_router, stop_router};
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -11,10 +9,12 @@ use std::{
     time::Duration,
 };
 
+use sidestep_hostd::AgentError;
 use sidestep_linux::{
     netlink,
     testing::{Damage, assert_mends, root_or_skip},
 };
+use sidestep_pathchanger::daemon::{RouterOptions, run_router, stop_router};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::{

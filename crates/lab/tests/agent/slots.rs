@@ -1,7 +1,6 @@
 //! Path sets that change under live connections: what stays is left alone, and no packet leaves by another path than its
 //! connection's.
 
-use sidestep_hostd::{StaticDestination, StaticPath};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddrV6,
@@ -9,6 +8,7 @@ use std::{
     thread,
 };
 
+use sidestep_hostd::{StaticDestination, StaticPath};
 use sidestep_linux::testing::root_or_skip;
 use sidestep_policy::{PathchangerSettings, PolicyName};
 

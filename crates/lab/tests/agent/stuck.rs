@@ -1,7 +1,6 @@
 //! A host whose addresses belong to its providers: connections from the address of a dead one cannot move, and with
 //! `on_dead = "reset"` they are ended so that applications connect again.
 
-use sidestep_hostd::StaticPath;
 use std::{
     io::{ErrorKind, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
@@ -9,6 +8,7 @@ use std::{
 };
 
 use nix::sys::socket::{SockaddrStorage, bind};
+use sidestep_hostd::StaticPath;
 use sidestep_linux::{netns::set_sysctl, testing::root_or_skip};
 use sidestep_net::Span;
 use sidestep_policy::{OnDead, PathchangerSettings};

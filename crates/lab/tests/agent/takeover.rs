@@ -1,7 +1,5 @@
 //! Agents that are killed, stopped by another process, or replaced by another agent: no connection notices.
 
-use sidestep_hostd::StaticPath;
-use sidestep_pathchanger::daemon::stop_host;
 use std::{
     net::IpAddr,
     os::unix::fs::PermissionsExt,
@@ -10,11 +8,13 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sidestep_hostd::StaticPath;
 use sidestep_linux::{
     bpf::host::{HostProgram, Pins},
     testing::root_or_skip,
 };
 use sidestep_net::Span;
+use sidestep_pathchanger::daemon::stop_host;
 
 use crate::support::{Agent, Flow, Lab, MASK, SOME, TWO_PROVIDERS, eventually, mark, settings, slot, via};
 

@@ -3,9 +3,6 @@
 //! The program is a tc filter on ingress, at a place of its own. It outlives the daemon: the kernel keeps it, and the maps
 //! that it uses, until it is replaced or removed.
 
-use sidestep_balance as balance;
-use sidestep_balance::{PathSet, RawSet};
-use sidestep_flow_hash::FlowKey;
 use std::{
     collections::BTreeMap,
     io,
@@ -17,6 +14,9 @@ use libbpf_rs::{
     MapCore, MapFlags, MapHandle, Object, ProgramInput, TC_INGRESS, TcHook, TcHookBuilder,
     query::{ProgInfoIter, ProgInfoQueryOptions},
 };
+use sidestep_balance as balance;
+use sidestep_balance::{PathSet, RawSet};
+use sidestep_flow_hash::FlowKey;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 pub use super::MAX_SLOTS;

@@ -4,14 +4,14 @@ mod packets;
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use packets::Reach;
+
 use super::Finding;
 use crate::{
     capabilities::Privileges,
     error::Result,
     netlink::{Vrf, block_on},
 };
-
-use packets::Reach;
 
 /// This number of targets of an egress is asked, or twice as many if some do not answer.
 const MAX_TARGETS: usize = 3;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::mptcp::SourcePorts;
 use sidestep_net::NodeId;
+
+use crate::mptcp::SourcePorts;
 
 /// The ports that Linux gives to sockets by itself.
 const FIRST: u16 = 32_768;

@@ -1,12 +1,12 @@
 //! What the INRPP paper's experiments with many flows share: settings, runs seed by seed, and their measures.
 
-use sidestep_inrpp::{CacheMeasures, CustodyMeasures};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
 
 use serde::Deserialize;
+use sidestep_inrpp::{CacheMeasures, CustodyMeasures};
 use sidestep_results::{SystemResult, measures};
 use sidestep_scenario::{
     Scenario,

@@ -2,21 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, de::IgnoredAny};
-
-use super::Reader;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
-use toml::de::DeValue;
-
-use crate::{
-    BulkFlow, CbrFlow, ClosedLoopFlow, ExecFlow, Flow, MIN_REQUEST, PoissonFlow, SystemSpec, TcpSettings, Transport,
-    workload::{SizeDistribution, SizeSource},
-};
+use serde::{Deserialize, de::IgnoredAny};
 use sidestep_net::{
     Bytes, NodeId, ParseError, Rate, Ratio, Span,
     document::{Item, OneOrMany},
     pattern,
+};
+use toml::de::DeValue;
+
+use super::Reader;
+use crate::{
+    BulkFlow, CbrFlow, ClosedLoopFlow, ExecFlow, Flow, MIN_REQUEST, PoissonFlow, SystemSpec, TcpSettings, Transport,
+    workload::{SizeDistribution, SizeSource},
 };
 
 /// More connections than this in a scenario are refused.

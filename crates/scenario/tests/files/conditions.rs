@@ -1,15 +1,15 @@
 //! The conditions of links over a run, against a reference that counts everything from the start for each step.
 
 use proptest::{collection::vec, prelude::*};
-
-use super::{
-    inline,
-    round_trip::{events, impairments, topologies},
-};
 use sidestep_net::{ArcId, Direction, LinkId, LinkState, Rate, Ratio, Span};
 use sidestep_scenario::{
     Change, Effect, Event, Impairment, Scenario,
     conditions::{ArcCondition, Cause, Conditions, Step},
+};
+
+use super::{
+    inline,
+    round_trip::{events, impairments, topologies},
 };
 
 /// Everything that changes, in the order in which it should.

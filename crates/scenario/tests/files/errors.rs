@@ -1,11 +1,11 @@
 //! Messages as a user sees them.
 
 use insta::assert_snapshot;
-
-use super::INLINE;
 use sidestep_net::{ParseError, document::MAX_TEXT, topology_file};
 use sidestep_scenario::{Scenario, builder::replace_once};
 use sidestep_systems::simulator;
+
+use super::INLINE;
 
 /// Reads a scenario, its systems checked.
 fn read(text: &str, name: &str) -> Result<Scenario, ParseError> {

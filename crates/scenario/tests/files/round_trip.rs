@@ -1,8 +1,5 @@
 //! The resolved copy is the scenario, and no text makes the parsers panic.
 
-use sidestep_inrpp::{AfterTimeout, Credit, InrppSettings, Notifications, Preset, Threshold};
-use sidestep_rcp::RcpSettings;
-use sidestep_route_control::RouteControlSettings;
 use std::collections::BTreeMap;
 
 use proptest::{
@@ -11,8 +8,7 @@ use proptest::{
     prelude::*,
     sample::{Index, select},
 };
-
-use super::{INLINE, READY};
+use sidestep_inrpp::{AfterTimeout, Credit, InrppSettings, Notifications, Preset, Threshold};
 use sidestep_net::{
     Bytes, Channel, InitialName, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span,
     Topology, srv6, topology_file,
@@ -20,11 +16,15 @@ use sidestep_net::{
 use sidestep_paths::PathSettings;
 use sidestep_policy::{Backoff, OnDead, PathchangerSettings, PlbSettings, PolicyName, RewardName, WeightsName};
 use sidestep_proto::mptcp::{MptcpSettings, Scheduler, SourcePorts};
+use sidestep_rcp::RcpSettings;
+use sidestep_route_control::RouteControlSettings;
 use sidestep_scenario::{
     BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, Periods, RoutingSettings, Scenario,
     SystemSpec, TcpSettings, Transport,
 };
 use sidestep_semper::SemperSettings;
+
+use super::{INLINE, READY};
 
 #[test]
 fn the_resolved_copy_of_each_ready_scenario_is_that_scenario() {

@@ -1,15 +1,15 @@
 //! How a connection ends: what is recorded of it, and what is free again.
 
-use sidestep_flow_hash::FlowKey;
 use std::net::SocketAddrV6;
 
+use sidestep_engine::{FlowId, Half};
+use sidestep_flow_hash::FlowKey;
 use sidestep_net::{Bytes, NodeId, Time};
 use sidestep_proto::tcp::Sender;
 use sidestep_results::{FlowRecord, Recorder, Records, SubflowRecord, WriteError};
 
 use super::{SimError, connections::Open, simulation::Simulation};
 use crate::steering::read;
-use sidestep_engine::{FlowId, Half};
 
 impl Simulation<'_> {
     /// A connection is over: records it.

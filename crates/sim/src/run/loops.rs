@@ -1,6 +1,7 @@
 //! Traffic that goes on by itself: users who think between transfers, and streams of packets.
 
 use rand_pcg::Pcg32;
+use sidestep_engine::{FlowId, Move};
 use sidestep_flow_hash::FlowKey;
 use sidestep_net::{NodeId, Time};
 use sidestep_scenario::{FIRST_SERVER_PORT, FLOW_STREAMS, Flow, Scenario, workload};
@@ -12,7 +13,6 @@ use super::{
     flows::{Namer, Planned, at},
     simulation::Simulation,
 };
-use sidestep_engine::{FlowId, Move};
 
 /// UDP's number among IP's protocols.
 const UDP: u8 = 17;

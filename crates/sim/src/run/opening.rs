@@ -1,8 +1,9 @@
 //! How a connection begins: on which routes, in segments of what length, and steered by whom.
 
-use sidestep_flow_hash::FlowKey;
 use std::{collections::BTreeMap, sync::Arc};
 
+use sidestep_engine::{FlowId, FlowSpec, Move, RouteId, Sizes, segments};
+use sidestep_flow_hash::FlowKey;
 use sidestep_net::{ArcId, Bytes, NodeId, Time};
 use sidestep_policy::{self as policy, PathchangerSettings, PolicyName};
 use sidestep_proto::mptcp::PathManager;
@@ -15,7 +16,6 @@ use crate::{
     steering::{Labelled, PathSelector, PendingConnection},
     system::{Setup, Steerer, Transport},
 };
-use sidestep_engine::{FlowId, FlowSpec, Move, RouteId, Sizes, segments};
 
 /// The smallest segments, in bytes.
 const MIN_MSS: u16 = 64;

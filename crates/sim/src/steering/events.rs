@@ -1,12 +1,12 @@
 //! What moves flows when something happens: the programs of both ends, each what its end sends.
 
 use rand_core::Rng;
+use sidestep_engine::{End, Event, FlowId, Half, Move};
 use sidestep_net::Time;
 use sidestep_policy::Round;
 use sidestep_proto::tcp::Signals;
 
 use super::{Acceptor, By, Counts, Steer, read};
-use sidestep_engine::{End, Event, FlowId, Half, Move};
 
 impl Steer {
     /// The path changer decides.

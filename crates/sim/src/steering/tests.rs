@@ -1,3 +1,4 @@
+use sidestep_engine::Network;
 use sidestep_net::{ArcId, ParallelPaths, Rate, Span};
 use sidestep_policy::{PathchangerSettings, raw};
 use sidestep_proto::{
@@ -6,7 +7,6 @@ use sidestep_proto::{
 };
 
 use super::*;
-use sidestep_engine::Network;
 
 const CLIENT: NodeId = NodeId(0);
 const SERVER: NodeId = NodeId(1);

@@ -2,10 +2,10 @@
 
 mod options;
 
-use sidestep_inrpp::{CacheMeasures, custody_margin};
 use std::{collections::BTreeMap, fs, path::Path};
 
 use proptest::{prelude::*, test_runner::RngSeed};
+use sidestep_inrpp::{CacheMeasures, custody_margin};
 use sidestep_net::{Bytes, Rate, Span};
 use sidestep_results::{RunResult, SystemResult};
 use sidestep_scenario::{

@@ -15,9 +15,10 @@ use std::{
     },
 };
 
-use crate::{AckProcessing, AfterTimeout, CustodyMeasures, InrppSettings, Notifications, State};
 use sidestep_net::{ArcId, Bytes, Rate, Ratio, Span, Time};
 use sidestep_scenario::{Flow, Scenario};
+
+use crate::{AckProcessing, AfterTimeout, CustodyMeasures, InrppSettings, Notifications, State};
 
 /// What every cache of a run may ask of the others. A simulation runs in one thread; the atomic numbers only let its nodes
 /// share them.

@@ -1,6 +1,5 @@
 //! The hosts: both ends of a flow, and the links that a host's flows share.
 
-use crate::{AckFields, AfterTimeout, Nonces, Notice, Notification, Sender};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -9,6 +8,7 @@ use std::{
     },
 };
 
+use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments};
 use sidestep_net::{ArcId, Bytes, Channel, Rate, Span, Time, Topology};
 use sidestep_proto::{
     link::LinkState,
@@ -17,7 +17,7 @@ use sidestep_proto::{
 };
 
 use super::{read_fields, sizes, with_fields, with_nonces};
-use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments};
+use crate::{AckFields, AfterTimeout, Nonces, Notice, Notification, Sender};
 
 /// The links by which hosts send, each shared evenly by its flows in open loop.
 ///

@@ -1,14 +1,11 @@
 //! A router: the core, the links and neighbours of its node, and the packets by which neighbours ask each other.
 
-use crate::{
-    AckFields, Egress, Grant, Handle, InrppSettings, Interface, InterfaceError, Key, Loss, Meta, Nonce, Nonces, Notice,
-    Notification, Notifications, Port, Preset, Probe, Router, RouterId, Way,
-};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
+use sidestep_engine::{Behaviour, CacheReport, Counter, Fate, Leaving, NO_FLOW, Node, PacketId, RouteId, Stored};
 use sidestep_net::{ArcId, Bytes, Channel, LinkId, NodeId, QueueLimit, Span, Time, Topology};
 use sidestep_proto::{
     link::LinkState,
@@ -19,7 +16,10 @@ use super::{
     custody::{Arrival, Custody, Level, Network, Seen},
     nonces_of, read_fields, with_fields,
 };
-use sidestep_engine::{Behaviour, CacheReport, Counter, Fate, Leaving, NO_FLOW, Node, PacketId, RouteId, Stored};
+use crate::{
+    AckFields, Egress, Grant, Handle, InrppSettings, Interface, InterfaceError, Key, Loss, Meta, Nonce, Nonces, Notice,
+    Notification, Notifications, Port, Preset, Probe, Router, RouterId, Way,
+};
 
 /// The length of a probe, and of the answer to one.
 const CONTROL: u16 = 40 + 24;

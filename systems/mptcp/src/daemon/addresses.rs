@@ -2,11 +2,11 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use sidestep_hostd::paths::is_interface_name;
 use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use sidestep_hostd::paths::is_interface_name;
 use sidestep_linux::mptcp::HostAddress;
 
 /// Which addresses further subflows may leave from.

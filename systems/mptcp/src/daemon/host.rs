@@ -2,12 +2,12 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use sidestep_hostd::AgentError;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
 
+use sidestep_hostd::AgentError;
 use sidestep_linux::{
     mptcp::HostQueries,
     netlink::{Family, Netlink, PROTOCOL},

@@ -5,10 +5,10 @@
 //! every `n` up to [`MAX_PATHS`] at once. No ports are perfectly even for all of them: a hash has a remainder for each `n`, and
 //! those cannot be chosen apart. For one `n` that is known they are.
 
-use sidestep_flow_hash::{FlowKey, Symmetry, hash};
-use sidestep_hostd::paths::mapped;
 use std::net::{IpAddr, SocketAddr};
 
+use sidestep_flow_hash::{FlowKey, Symmetry, hash};
+use sidestep_hostd::paths::mapped;
 use sidestep_linux::mptcp::Ends;
 
 /// The most paths that ports are drawn for.

@@ -12,7 +12,6 @@ mod sockets;
 mod support;
 mod two_providers;
 
-use sidestep_mptcp::daemon::MptcpMode;
 use std::time::{Duration, Instant};
 
 use sidestep_linux::{
@@ -20,7 +19,7 @@ use sidestep_linux::{
     netns::{NetNsId, set_sysctl},
     testing::root_or_skip,
 };
-
+use sidestep_mptcp::daemon::MptcpMode;
 use support::{PathManager, Transfer, accepting, config, pair};
 
 /// Longer than anything should take on a machine that is busy with other tests.

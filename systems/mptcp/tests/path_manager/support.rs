@@ -1,7 +1,5 @@
 //! Two hosts with a link between them, path managers on them, and connections of MPTCP from one to the other.
 
-use sidestep_hostd::{AgentError, Shutdown};
-use sidestep_mptcp::daemon::{MptcpMode, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, mptcp_pm_status, run_mptcp_pm};
 use std::{
     io::{Read, Write},
     net::{IpAddr, Shutdown as Half, SocketAddr, TcpListener, TcpStream},
@@ -17,12 +15,14 @@ use std::{
 };
 
 use nix::sys::socket::{Backlog, SockaddrStorage, bind, connect, listen};
+use sidestep_hostd::{AgentError, Shutdown};
 use sidestep_linux::{
     mptcp::{Ends, ManagerSetting, TcpEnds, Token, tcp_ends},
     netlink,
     netns::NetNs,
     sock_diag::{SockDiag, TcpState},
 };
+use sidestep_mptcp::daemon::{MptcpMode, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, mptcp_pm_status, run_mptcp_pm};
 use tempfile::TempDir;
 use tokio::sync::{mpsc::unbounded_channel, oneshot};
 

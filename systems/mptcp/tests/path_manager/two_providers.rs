@@ -1,7 +1,5 @@
 //! A host with an address of each of two providers, and a server that has nothing but MPTCP in its kernel.
 
-use sidestep_mptcp::daemon::{MptcpPmConfig, MptcpPmStatus};
-use sidestep_pathchanger::daemon::{HostConfig, HostOptions, run_host};
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant},
@@ -9,6 +7,8 @@ use std::{
 
 use sidestep_api::HostIdentity;
 use sidestep_linux::{cgroup::Cgroup, netns::set_sysctl, testing::root_or_skip};
+use sidestep_mptcp::daemon::{MptcpPmConfig, MptcpPmStatus};
+use sidestep_pathchanger::daemon::{HostConfig, HostOptions, run_host};
 
 use crate::{
     PATIENCE,

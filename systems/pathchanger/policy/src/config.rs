@@ -1,10 +1,10 @@
 //! The settings of the policy and the paths it chooses from, as the kernel reads them.
 
-use crate::{Backoff, PathchangerSettings, PolicyName, RewardName, WeightsName};
 use sidestep_net::{Bytes, Rate, Ratio, Span};
 use thiserror::Error;
 
 use crate::raw::{self, MAX_PATHS};
+use crate::{Backoff, PathchangerSettings, PolicyName, RewardName, WeightsName};
 
 /// The short transfer that paths are compared by: about the first ten segments of a connection (RFC 6928).
 const TRANSFER: Bytes = Bytes::new(16_000);

@@ -2,9 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::PathchangerSettings;
 use sidestep_net::{Bytes, Span, Time};
 
+use crate::PathchangerSettings;
 use crate::{
     config::{Path, PolicyError, raw_paths},
     raw::{self, MAX_PATHS},

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{PathchangerSettings, PolicyName};
 use sidestep_net::{Span, Time};
 
+use crate::{PathchangerSettings, PolicyName};
 use crate::{
     config::{Path, PolicyError},
     connection::Connection,

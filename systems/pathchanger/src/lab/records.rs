@@ -1,12 +1,13 @@
 //! What the agents' records show about moves and about changes of paths.
 
-use crate::daemon::EventLine;
 use std::{collections::BTreeMap, fs, net::SocketAddr, path::PathBuf};
 
 use sidestep_lab::{LabError, Made, Moves, traffic::Monotonic};
 use sidestep_net::{Span, Time};
 use sidestep_results::{PathUpdates, Recorder};
 use sidestep_scenario::Change;
+
+use crate::daemon::EventLine;
 
 /// How many agents changed their paths after an event of links, and how long the last of them took.
 #[derive(Clone, Copy, Debug, PartialEq)]

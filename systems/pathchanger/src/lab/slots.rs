@@ -1,6 +1,5 @@
 //! The path that each slot of a host's marks stands for. The host's agent records the slots whenever its paths change.
 
-use crate::daemon::{EventLine, SetRecord};
 use std::{
     fs::File,
     io::{ErrorKind, Read, Seek, SeekFrom},
@@ -9,6 +8,8 @@ use std::{
 };
 
 use sidestep_lab::LabError;
+
+use crate::daemon::{EventLine, SetRecord};
 
 /// The record of the agent on the host of this name.
 pub fn events_file(logs: &Path, host: &str) -> PathBuf {

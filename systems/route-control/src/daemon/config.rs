@@ -2,12 +2,11 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use crate::{Damping, FailBack, RouteControlMode, RouteControlSettings, Stability, Targets};
-use sidestep_hostd::{MetricsConfig, paths::MarkBits, paths::Via, paths::is_interface_name};
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use sidestep_hostd::{MetricsConfig, paths::MarkBits, paths::Via, paths::is_interface_name};
 use sidestep_linux::{netlink::Family, probe::Egress};
 use sidestep_net::{
     ParseError, Rate, SettingsTable as _, Span,
@@ -15,6 +14,7 @@ use sidestep_net::{
 };
 
 use super::follow::{EgressSource, one_or_more};
+use crate::{Damping, FailBack, RouteControlMode, RouteControlSettings, Stability, Targets};
 
 /// The file, as TOML.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,6 +1,11 @@
 //! Whether packets of the site, and probes, leave by the egresses that were decided for them.
 
 use ipnet::IpNet;
+use sidestep_hostd::{
+    AgentError,
+    effect::{Led, OPTION, Watched, led, subnets},
+    paths::tables,
+};
 use sidestep_linux::{
     effect::Checker,
     marks::{Hook, MarkUses},
@@ -8,11 +13,6 @@ use sidestep_linux::{
 };
 
 use super::{Moves, RouteControl, RouteControlConfig, kernel::Numbers};
-use sidestep_hostd::{
-    AgentError,
-    effect::{Led, OPTION, Watched, led, subnets},
-    paths::tables,
-};
 
 /// Most interfaces of the site that are asked about.
 const MAX_INPUTS: usize = 8;

@@ -1,13 +1,13 @@
 //! The decisions of each address family: IPv6 may be dead behind an egress by which IPv4 goes on.
 
-use crate::{Controller, Patience, Reason, RouteControlSettings, Targets, Timeout};
-use sidestep_hostd::AgentError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use sidestep_hostd::AgentError;
 use sidestep_linux::{monotonic_now, netlink::Family};
 use sidestep_net::{Rate, SettingError, Span, Time};
 
 use super::{DecisionRecord, RouteControl, RouteControlConfig, unix_now};
+use crate::{Controller, Patience, Reason, RouteControlSettings, Targets, Timeout};
 
 /// The decisions of one family.
 pub(super) struct Side {

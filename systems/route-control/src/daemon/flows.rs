@@ -1,12 +1,11 @@
 //! Keeps each flow on its egress, and makes those begin again that cannot live there.
 
-use crate::Health;
-use sidestep_hostd::AgentError;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
+use sidestep_hostd::AgentError;
 use sidestep_linux::{
     netlink::Family,
     nftables::{FlowEgress, FlowTable},
@@ -14,6 +13,7 @@ use sidestep_linux::{
 use tokio::time::Instant;
 
 use super::{Moves, RouteControl};
+use crate::Health;
 
 /// What is known of the table of flows.
 pub(super) struct Flows {

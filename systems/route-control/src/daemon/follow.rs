@@ -1,10 +1,10 @@
 //! Settings that may follow the network: `via` and `source`, each an address or prefix, or `auto`.
 
-use sidestep_hostd::paths::Via;
 use std::{fmt, marker::PhantomData, net::IpAddr, str::FromStr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
+use sidestep_hostd::paths::Via;
 use sidestep_linux::netlink::Family;
 
 use super::EgressConfig;

@@ -1,8 +1,8 @@
 //! Follows the network: addresses, default routes, interfaces that come, go and change, and times in which nothing ran.
 
-use sidestep_hostd::AgentError;
 use std::time::Duration;
 
+use sidestep_hostd::AgentError;
 use sidestep_linux::{monotonic_now, netlink::Family};
 use tokio::time::Instant;
 

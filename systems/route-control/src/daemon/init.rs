@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use sidestep_hostd::{AgentError, Proposal, speed};
 use sidestep_linux::{
     marks::MarkUses,
     netlink::{Family, Interface, InterfaceAddress, Netlink, Uplink},
@@ -15,7 +16,6 @@ use sidestep_linux::{
 use sidestep_net::Rate;
 
 use super::doubts::is_documentation;
-use sidestep_hostd::{AgentError, Proposal, speed};
 
 /// Resolvers of different operators that anybody may ask, by anycast: they are near, and answer pings.
 pub const PUBLIC_TARGETS: [&str; 6] =

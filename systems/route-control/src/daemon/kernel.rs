@@ -13,16 +13,16 @@
 //! Where the main table has a more specific route than a destination, all tables throw packets back to it. A move replaces the
 //! routes of the decision table, each in one step.
 
-use sidestep_hostd::{
-    AgentError, paths::MarkBits, paths::tables, routing::Domain, routing::KernelRouting, routing::Refusal,
-    routing::RouteKey, routing::Routes,
-};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
 
 use ipnet::IpNet;
+use sidestep_hostd::{
+    AgentError, paths::MarkBits, paths::tables, routing::Domain, routing::KernelRouting, routing::Refusal,
+    routing::RouteKey, routing::Routes,
+};
 use sidestep_linux::{
     bpf::MAX_SLOTS,
     netlink::{Family, InnerRoute, MAIN_TABLE, Netlink, NextHop, Route, RouteRule, RoutingChange, Target},

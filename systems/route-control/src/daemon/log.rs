@@ -1,10 +1,10 @@
 //! What the log shows of moves, of what holds them back, and of the health of egresses: a line each, with the numbers that
 //! decided.
 
-use crate::{Decision, Reason};
 use sidestep_linux::netlink::Family;
 
 use super::RouteControl;
+use crate::{Decision, Reason};
 
 impl RouteControl {
     /// Logs that packets of a family move, or why they do not although the egress in use is not fine or not the primary. The

@@ -1,6 +1,5 @@
 //! What passes the egresses, for the controller: the passive measurement on each of their interfaces.
 
-use crate::Passage;
 use sidestep_hostd::AgentError;
 use sidestep_linux::{
     bpf::passive::{self, Passive, PassiveSample},
@@ -9,6 +8,7 @@ use sidestep_linux::{
 use sidestep_net::{Bytes, Time};
 
 use super::{Moves, RouteControl, trial::Trials};
+use crate::Passage;
 
 /// This number of connections is remembered; those of which nothing was seen for longest are forgotten.
 const CONNECTIONS: u32 = 65_536;

@@ -1,9 +1,8 @@
 //! All sockets that probe targets by egresses, and when they do not count.
 
-use crate::Probe;
-use sidestep_hostd::AgentError;
 use std::hash::{BuildHasher, RandomState};
 
+use sidestep_hostd::AgentError;
 use sidestep_linux::{LinuxError, Pauses, netlink::Family};
 use sidestep_net::{Span, Time};
 
@@ -14,6 +13,7 @@ use super::{
     kernel::Numbers,
     probes::{self, Probing, Sent},
 };
+use crate::Probe;
 
 /// What probes, and the random bits by which it does.
 pub(super) struct Probers {

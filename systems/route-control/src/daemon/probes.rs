@@ -1,6 +1,5 @@
 //! The sockets by which each egress probes each of its targets, and what is in flight.
 
-use crate::Probe;
 use std::{collections::VecDeque, future::poll_fn, io, task::Poll};
 
 use sidestep_linux::{
@@ -13,6 +12,7 @@ use sidestep_proto::stamp::{self, Clock, Directions};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{EgressConfig, ProbeKind, TargetConfig, kernel::Numbers, ways::Way};
+use crate::Probe;
 
 /// Most probes of one socket that are waited for.
 const MAX_WAITING: usize = 1_024;

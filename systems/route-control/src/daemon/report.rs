@@ -1,6 +1,5 @@
 //! Reads the state for requests: by family, and over all families together.
 
-use crate::{Health, PredictionError, Reason, RouteControlMode};
 use std::{collections::BTreeMap, time::SystemTime};
 
 use sidestep_linux::{monotonic_now, netlink::Family};
@@ -11,6 +10,7 @@ use super::{
     RouteControlStatus, TargetStatus,
     families::{Side, agreed},
 };
+use crate::{Health, PredictionError, Reason, RouteControlMode};
 
 /// How many decisions of a family are kept.
 const KEPT: usize = 32;

@@ -1,8 +1,8 @@
 //! What is not the route controller's own and must fit: others' marks, and settings of the kernel and its links.
 
-use sidestep_hostd::AgentError;
 use std::{collections::BTreeMap, fs};
 
+use sidestep_hostd::AgentError;
 use sidestep_linux::netlink::{Family, Interface, Netlink, PROTOCOL, Vrf};
 
 use super::{RouteControlConfig, RouteControlOptions, kernel::Numbers};

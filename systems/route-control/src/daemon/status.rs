@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use sidestep_hostd::{AgentError, effect::Overridden, firewall::RestoredMarks, status::read_status};
 use sidestep_net::Rate;
 
 use super::{Moves, ProbeKind, WayStatus};
-use sidestep_hostd::{AgentError, effect::Overridden, firewall::RestoredMarks, status::read_status};
 
 /// The name of the socket at which the status is given.
 pub(super) const SOCKET: &str = "sidestep-route-control/status";

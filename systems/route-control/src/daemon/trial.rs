@@ -1,10 +1,9 @@
 //! Trials of egresses that passing traffic accuses: connections to the same far ends, by the accused egress and by another.
 
-use crate::Health;
-use sidestep_hostd::AgentError;
 use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
 
 use nix::sys::socket::{setsockopt, sockopt};
+use sidestep_hostd::AgentError;
 use sidestep_linux::{monotonic_now, netlink::Family};
 use sidestep_net::Time;
 use tokio::{
@@ -17,6 +16,7 @@ use super::{
     RouteControl,
     suspicion::{Finding, Suspicion},
 };
+use crate::Health;
 
 /// How long a far end may take to answer: TCP asks again after one second and after three.
 const PATIENCE: Duration = Duration::from_millis(3_500);

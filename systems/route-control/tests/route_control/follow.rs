@@ -1,12 +1,12 @@
 //! Egresses follow the network: leases, prefixes, interfaces that come back, and networks that are not there yet.
 
-use sidestep_route_control::daemon::EgressStatus;
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
 use sidestep_linux::testing::root_or_skip;
+use sidestep_route_control::daemon::EgressStatus;
 
 use super::net::{Net, eventually, file, ip, nft, try_ip};
 

@@ -1,7 +1,6 @@
 //! Health of each egress and family, from all evidence: a family that dies alone, answers that come late or by another egress, and
 //! traffic that accuses.
 
-use sidestep_route_control::daemon::FamilyStatus;
 use std::{
     io::{ErrorKind, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
@@ -14,6 +13,7 @@ use std::{
 };
 
 use sidestep_linux::{netns::NetNs, testing::root_or_skip};
+use sidestep_route_control::daemon::FamilyStatus;
 
 use super::net::{Ending, Net, eventually, file, ip, nft};
 

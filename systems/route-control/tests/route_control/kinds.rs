@@ -1,6 +1,5 @@
 //! Targets of the other kinds: an echo service of UDP, and reflectors of STAMP.
 
-use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, run_reflector};
 use std::{
     net::{SocketAddr, UdpSocket},
     thread,
@@ -8,6 +7,7 @@ use std::{
 };
 
 use sidestep_linux::{netns::NetNs, testing::root_or_skip};
+use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, run_reflector};
 
 use super::{
     OFF, SLACK,

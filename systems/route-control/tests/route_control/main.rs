@@ -15,14 +15,14 @@ mod mending;
 mod net;
 mod passing;
 
-use sidestep_hostd::AgentError;
-use sidestep_route_control::daemon::stop_route_control;
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
+use sidestep_hostd::AgentError;
 use sidestep_linux::testing::root_or_skip;
+use sidestep_route_control::daemon::stop_route_control;
 
 use self::net::{Ending, Net, PATIENCE, eventually, file, ip};
 

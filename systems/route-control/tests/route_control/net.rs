@@ -1,8 +1,5 @@
 //! A site behind an edge router with two egresses, two transit routers, and the rest of the world; all gone when dropped.
 
-use sidestep_route_control::daemon::{
-    RouteControlConfig, RouteControlOptions, RouteControlStatus, route_control_status, run_route_control,
-};
 use std::{
     io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
@@ -16,15 +13,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use sidestep_linux::testing::{ip, try_ip};
 use sidestep_linux::{
     netlink,
     netns::{NetNs, set_sysctl},
     testing::{self, cable},
 };
+use sidestep_route_control::daemon::{
+    RouteControlConfig, RouteControlOptions, RouteControlStatus, route_control_status, run_route_control,
+};
 
 use crate::daemon::Daemon;
 pub use crate::daemon::Ending;
+pub use sidestep_linux::testing::{ip, try_ip};
 
 /// Longer than anything should take on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(40);

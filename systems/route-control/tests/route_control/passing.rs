@@ -1,6 +1,5 @@
 //! What passes the egresses decides where probes err: they are filtered, or loss that they see costs TCP little.
 
-use sidestep_route_control::daemon::{PredictionErrors, stop_route_control};
 use std::{
     process::Command,
     thread,
@@ -8,6 +7,7 @@ use std::{
 };
 
 use sidestep_linux::testing::root_or_skip;
+use sidestep_route_control::daemon::{PredictionErrors, stop_route_control};
 
 use super::{
     OFF, SLACK,

@@ -2,15 +2,15 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use std::{collections::BTreeSet, net::SocketAddr};
+
+use serde::Deserialize;
 use sidestep_balance::{BalanceMode, Balanced, PathSet};
+use sidestep_control::assign_path_ids;
 use sidestep_hostd::{
     MetricsConfig, paths::Checker, paths::MarkBits, paths::Places, paths::StaticDestination, paths::StaticPath,
     paths::is_interface_name,
 };
-use std::{collections::BTreeSet, net::SocketAddr};
-
-use serde::Deserialize;
-use sidestep_control::assign_path_ids;
 use sidestep_linux::bpf::balance::MAX_PATHS;
 use sidestep_net::{
     ParseError,

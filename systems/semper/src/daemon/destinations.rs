@@ -1,13 +1,13 @@
 //! The destinations with the paths that are alive: as this edge knows them, and as the program has them.
 
-use sidestep_balance::ALL_LIVE;
-use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::PathRoute, paths::StaticDestination};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
 };
 
 use ipnet::IpNet;
+use sidestep_balance::ALL_LIVE;
+use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::PathRoute, paths::StaticDestination};
 use sidestep_linux::{
     bpf::balance::{Balancer, Site},
     netlink::NextHop,

@@ -1,13 +1,13 @@
 //! Whether packets that the balancer has marked, and probes, leave by the paths of their marks.
 
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
 use sidestep_hostd::{
     AgentError,
     effect::{OPTION, Watched, led, path_of, subnets},
     paths::{Slots, tables},
 };
-use std::collections::BTreeMap;
-
-use ipnet::IpNet;
 use sidestep_linux::{
     effect::Checker,
     marks::{Hook, MarkUses},

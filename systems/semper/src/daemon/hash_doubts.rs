@@ -2,7 +2,6 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use sidestep_hostd::{AgentError, paths::StaticPath};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -11,6 +10,7 @@ use std::{
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use sidestep_hostd::{AgentError, paths::StaticPath};
 use sidestep_linux::bpf::balance::Balancer;
 
 use super::{EdgeConfig, probes::Sites};

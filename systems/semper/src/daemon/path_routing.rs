@@ -1,13 +1,13 @@
 //! The rules and routes that lead marked packets along their paths.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
 use sidestep_hostd::{
     AgentError, paths, paths::DestinationPaths, paths::Exceptions, paths::HostPath, paths::Interfaces, paths::MarkBits,
     paths::PathRoute, paths::Room, paths::Slots, paths::Underlay, routing::Drift, routing::KernelRouting,
     routing::Refusal, routing::RouteKey,
 };
-use std::collections::{BTreeMap, BTreeSet};
-
-use ipnet::IpNet;
 use sidestep_linux::netlink::{Family, LOCAL, MarkRule, Netlink, RouteRule, RoutingChange};
 
 use super::{EdgeConfig, EdgeOptions, kernel::domain};

@@ -4,8 +4,6 @@
 //! that receives nothing goes on by what it knows itself. What does not fit into one datagram is split into parts, and heeded
 //! when all of them are there; if one is lost, the next round sends all again.
 
-use sidestep_balance::{Agreement, Version};
-use sidestep_hostd::AgentError;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -15,6 +13,8 @@ use std::{
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use sidestep_balance::{Agreement, Version};
+use sidestep_hostd::AgentError;
 use sidestep_linux::LinuxError;
 use tokio::{net::UdpSocket, time::Instant};
 

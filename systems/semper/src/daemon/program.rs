@@ -1,11 +1,11 @@
 //! The balancer's program: what it was loaded with, and the interfaces that have it.
 
-use sidestep_hostd::AgentError;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
+use sidestep_hostd::AgentError;
 use sidestep_linux::{
     bpf::balance::{self, Balancer, BalancerConfig, Side},
     monotonic_now,

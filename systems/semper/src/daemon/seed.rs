@@ -6,10 +6,10 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use sidestep_hostd::AgentError;
 use std::{collections::BTreeSet, fmt, fs, hash::Hasher, net::IpAddr};
 
 use serde::{Deserialize, Deserializer, Serialize, de};
+use sidestep_hostd::AgentError;
 use sidestep_linux::{bpf::balance, netlink::Netlink, netns::NetNsId};
 use siphasher::sip::SipHasher24;
 

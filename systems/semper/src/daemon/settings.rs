@@ -1,8 +1,8 @@
 //! What is not the edge's own and must fit: numbers of tables and rules, others' marks, and settings of the kernel.
 
-use sidestep_hostd::AgentError;
 use std::{collections::BTreeSet, fs};
 
+use sidestep_hostd::AgentError;
 use sidestep_linux::{
     bpf::balance::MAX_SLOTS,
     netlink::{Family, Interface, LOCAL, Netlink, PROTOCOL},

@@ -1,7 +1,5 @@
 //! What the edge reports of itself: its paths, what they carry, and which of them a flow takes.
 
-use sidestep_balance::{BalanceMode, Balanced, PathSet};
-use sidestep_flow_hash::FlowKey;
 use std::{
     collections::BTreeMap,
     fmt, io,
@@ -11,6 +9,8 @@ use std::{
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use sidestep_balance::{BalanceMode, Balanced, PathSet};
+use sidestep_flow_hash::FlowKey;
 use sidestep_hostd::{
     AgentError,
     effect::Overridden,

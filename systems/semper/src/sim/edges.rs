@@ -4,26 +4,26 @@
 //! path for each packet of its own hosts by the flow's hash, which is the same for both directions; so the answers take
 //! the same path back. A path of one link is a next hop and costs nothing; others are forced by an outer header.
 
-use sidestep_balance::{ALL_LIVE, BalanceMode, Balanced, PathSet};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::{
-    SemperSettings,
-    table::{self, Choices, Marks, Table},
-};
+use sidestep_balance::{ALL_LIVE, BalanceMode, Balanced, PathSet};
 use sidestep_control::Planner;
+use sidestep_engine::{Behaviour, Fate, Leaving, Node, RouteId};
 use sidestep_net::{ArcId, Channel, NodeId, Rate, Time, Topology, srv6};
 use sidestep_paths::PathSettings;
 use sidestep_proto::{
     link::LinkState,
     packet::{Flags, Kind, Packet},
 };
-
-use sidestep_engine::{Behaviour, Fate, Leaving, Node, RouteId};
 use sidestep_sim::system::{EdgePaths, MakeBehaviour};
+
+use crate::{
+    SemperSettings,
+    table::{self, Choices, Marks, Table},
+};
 
 /// The paths between the edges of a network, computed when first asked for.
 #[derive(Clone, Debug)]

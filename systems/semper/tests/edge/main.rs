@@ -20,8 +20,6 @@ mod table;
 mod throughput;
 mod traffic;
 
-use sidestep_hostd::AgentError;
-use sidestep_semper::daemon::{EdgeAgreement, EdgeConfig, EdgeOptions, stop_edge};
 use std::{
     collections::BTreeSet,
     hash::Hasher,
@@ -36,7 +34,9 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, socket},
 };
+use sidestep_hostd::AgentError;
 use sidestep_linux::{netns::NetNs, testing::root_or_skip};
+use sidestep_semper::daemon::{EdgeAgreement, EdgeConfig, EdgeOptions, stop_edge};
 
 use self::net::{Ending, Ip, Net, PATHS, PATIENCE, PORT, config, eventually, ip, try_ip, tuple};
 

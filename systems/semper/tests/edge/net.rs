@@ -1,8 +1,5 @@
 //! Two sites, their edge routers, and four paths between these; all gone when dropped.
 
-use sidestep_semper::daemon::{
-    EdgeConfig, EdgeOptions, EdgePlace, EdgeStatus, Tuple, edge_place, edge_status, run_edge,
-};
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
@@ -11,15 +8,18 @@ use std::{
     time::Duration,
 };
 
-pub use sidestep_linux::testing::{ip, try_ip};
 use sidestep_linux::{
     netlink,
     netns::{NetNs, set_sysctl},
     testing::{self, cable},
 };
+use sidestep_semper::daemon::{
+    EdgeConfig, EdgeOptions, EdgePlace, EdgeStatus, Tuple, edge_place, edge_status, run_edge,
+};
 
 use crate::daemon::Daemon;
 pub use crate::daemon::Ending;
+pub use sidestep_linux::testing::{ip, try_ip};
 
 /// Longer than anything should take on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(15);

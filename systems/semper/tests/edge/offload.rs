@@ -1,7 +1,5 @@
 //! Edges whose next hops are the kernel's own multipath routes.
 
-use sidestep_hostd::AgentError;
-use sidestep_semper::daemon::{EdgeConfig, EdgeOptions};
 use std::{
     collections::BTreeSet,
     fs,
@@ -14,7 +12,9 @@ use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
+use sidestep_hostd::AgentError;
 use sidestep_linux::{netns::NetNs, testing::root_or_skip};
+use sidestep_semper::daemon::{EdgeConfig, EdgeOptions};
 
 use crate::{
     assert_nothing_is_left,

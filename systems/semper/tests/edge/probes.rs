@@ -1,7 +1,5 @@
 //! Paths that keep their carrier and swallow packets: probes find them.
 
-use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, run_reflector};
-use sidestep_semper::daemon::{EdgeAgreement, EdgeOptions, EdgeStatus};
 use std::{
     collections::BTreeSet,
     net::{SocketAddr, TcpStream},
@@ -14,6 +12,8 @@ use sidestep_linux::{
     netns::{NetNs, set_sysctl},
     testing::root_or_skip,
 };
+use sidestep_route_control::reflector::{ReflectorConfig, ReflectorOptions, run_reflector};
+use sidestep_semper::daemon::{EdgeAgreement, EdgeOptions, EdgeStatus};
 
 use crate::{
     daemon::Daemon,

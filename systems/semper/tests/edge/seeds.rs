@@ -1,9 +1,9 @@
 //! The seed of an edge's hash: whose it is, how long it stays, and what shows that another router has the same.
 
-use sidestep_semper::daemon::{HashDoubt, SeedOrigin};
 use std::net::{SocketAddr, UdpSocket};
 
 use sidestep_linux::testing::root_or_skip;
+use sidestep_semper::daemon::{HashDoubt, SeedOrigin};
 
 use crate::net::{Ending, Ip, Net, PATHS, config, eventually, tuple};
 

@@ -1,9 +1,9 @@
 //! Edges that keep a table of TCP connections.
 
-use sidestep_semper::daemon::PlacedBy;
 use std::net::{TcpListener, TcpStream};
 
 use sidestep_linux::testing::root_or_skip;
+use sidestep_semper::daemon::PlacedBy;
 
 use crate::net::{Ending, Ip, Net, PATHS, PORT, config, tuple};
 

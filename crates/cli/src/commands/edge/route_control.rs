@@ -2,10 +2,6 @@
 
 mod init;
 
-use sidestep_route_control::daemon::{
-    DecisionRecord, EgressInput, EgressStatus, FamilyStatus, RouteControlConfig, RouteControlOptions,
-    RouteControlStatus, TargetStatus, WayStatus, route_control_status, run_route_control, stop_route_control,
-};
 use std::{
     fmt::Write,
     io::{IsTerminal, stdout},
@@ -15,6 +11,10 @@ use std::{
 };
 
 use comfy_table::{Table, presets};
+use sidestep_route_control::daemon::{
+    DecisionRecord, EgressInput, EgressStatus, FamilyStatus, RouteControlConfig, RouteControlOptions,
+    RouteControlStatus, TargetStatus, WayStatus, route_control_status, run_route_control, stop_route_control,
+};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::super::{

@@ -1,9 +1,9 @@
 //! A host agent or router daemon, on a thread inside a node.
 
-use sidestep_hostd::{AgentError, Shutdown};
 use std::{os::fd::AsFd, pin::Pin, sync::mpsc, thread, thread::JoinHandle};
 
 use nix::sched::{CloneFlags, setns};
+use sidestep_hostd::{AgentError, Shutdown};
 use tokio::sync::oneshot;
 
 use super::{Lab, READY};

@@ -1,8 +1,8 @@
 //! Removes what an agent made in the kernel, whether or not it is still at work.
 
-use sidestep_hostd::{AgentError, paths::tables, routing::Domain};
 use std::time::Duration;
 
+use sidestep_hostd::{AgentError, paths::tables, routing::Domain};
 use sidestep_linux::{
     bpf::host::{HostConfig as ProgramConfig, HostProgram, Pins},
     netlink::Netlink,

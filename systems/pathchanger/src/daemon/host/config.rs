@@ -5,14 +5,14 @@
 #[cfg(test)]
 mod tests;
 
-use sidestep_hostd::{
-    MetricsConfig,
-    paths::{self, Checker, ConfigError, DestinationPaths, Interfaces, Places, StaticDestination},
-};
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use serde::Deserialize;
+use sidestep_hostd::{
+    MetricsConfig,
+    paths::{self, Checker, ConfigError, DestinationPaths, Interfaces, Places, StaticDestination},
+};
 use sidestep_net::{ParseError, SettingsTable as _, document::Document};
 use sidestep_policy::{PathchangerSettings, raw::MAX_PATHS};
 

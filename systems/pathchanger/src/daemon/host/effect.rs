@@ -1,13 +1,13 @@
 //! Whether connections leave by the paths that their marks name.
 
+use std::{collections::BTreeSet, net::IpAddr};
+
+use ipnet::IpNet;
 use sidestep_hostd::{
     AgentError,
     effect::{Effects, OPTION, Overridden, Watched, led, path_of, within},
     paths::{MarkBits, Slots, tables},
 };
-use std::{collections::BTreeSet, net::IpAddr};
-
-use ipnet::IpNet;
 use sidestep_linux::{
     bpf::host::{HostConfig as ProgramConfig, HostProgram, Names},
     effect::Checker,

@@ -1,10 +1,10 @@
 //! The record of what the path changer did, one JSON object a line.
 
-use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::HostPath};
 use std::{cell::RefCell, collections::BTreeMap, net::SocketAddr, rc::Rc};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::HostPath};
 use sidestep_linux::{
     bpf::host::{Event, EventKind, Events},
     monotonic_now,

@@ -1,10 +1,10 @@
 //! The paths that the agent was given: by its configuration and by the controller.
 
-use sidestep_hostd::paths::DestinationPaths;
 use std::{collections::BTreeSet, sync::Arc};
 
 use ipnet::IpNet;
 use sidestep_api::PathUpdate;
+use sidestep_hostd::paths::DestinationPaths;
 use sidestep_linux::{
     bpf::host::{ControllerState, Names},
     monotonic_now,

@@ -1,8 +1,8 @@
 //! A first configuration, from the routes that the machine has.
 
-use sidestep_hostd::{AgentError, Proposal, speed};
 use std::{collections::BTreeMap, fmt::Write, path::Path};
 
+use sidestep_hostd::{AgentError, Proposal, speed};
 use sidestep_linux::netlink::{DefaultRoute, Family, Interface, Netlink, NextHop};
 use sidestep_net::Rate;
 

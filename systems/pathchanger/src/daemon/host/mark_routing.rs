@@ -1,15 +1,15 @@
 //! The rules and routes that lead marked packets along their paths.
 
-use sidestep_hostd::{
-    AgentError, paths, paths::DestinationPaths, paths::Exceptions, paths::HostPath, paths::Underlay, routing::Drift,
-    routing::KernelRouting, routing::Refusal, routing::Routes,
-};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
 };
 
 use ipnet::IpNet;
+use sidestep_hostd::{
+    AgentError, paths, paths::DestinationPaths, paths::Exceptions, paths::HostPath, paths::Underlay, routing::Drift,
+    routing::KernelRouting, routing::Refusal, routing::Routes,
+};
 use sidestep_linux::{
     bpf::host::HostProgram,
     netlink::{Family, Netlink, NextHop, RoutingChange},

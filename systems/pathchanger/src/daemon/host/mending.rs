@@ -6,8 +6,9 @@
 //! takes longer, unless the machine is very busy, and of a path's delay one round trip is measured wrongly at most. That is
 //! why the program goes on deciding meanwhile. Where it happens again and again, it learns nothing (`drift`).
 
-use super::{Host, effect::look};
 use sidestep_hostd::{AgentError, effect::note};
+
+use super::{Host, effect::look};
 
 /// How many rules and routes were put back since the daemon began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

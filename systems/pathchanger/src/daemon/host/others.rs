@@ -1,8 +1,8 @@
 //! What others do to the agent's marks, rules and routes, and what that means for learning.
 
-use sidestep_hostd::{effect::Effects, routing};
 use std::time::Instant;
 
+use sidestep_hostd::{effect::Effects, routing};
 use sidestep_linux::netlink::RoutingChange;
 
 use super::{drift::Drift, mending::Mended, neighbours::Neighbours};

@@ -1,8 +1,8 @@
 //! Who owns which routing tables, bits of the mark and state: two agents must never work on the same.
 
-use sidestep_hostd::{AgentError, paths::MarkBits, paths::tables};
 use std::{ops::RangeInclusive, time::Duration};
 
+use sidestep_hostd::{AgentError, paths::MarkBits, paths::tables};
 use sidestep_linux::{
     bpf::host::Pins,
     claim::{Claim, Claimant},

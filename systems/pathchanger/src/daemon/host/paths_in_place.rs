@@ -1,9 +1,9 @@
 //! The paths that are in place: what they are called, and which source addresses they take.
 
-use sidestep_hostd::{paths::DestinationPaths, paths::HostPath};
 use std::{collections::BTreeSet, net::IpAddr, time::Instant};
 
 use ipnet::IpNet;
+use sidestep_hostd::{paths::DestinationPaths, paths::HostPath};
 use sidestep_linux::bpf::host::{Names, SourcesByPath};
 
 use super::{events::SetRecord, quality::Prefixes, reach::Reach, withdrawn::Withdrawn};

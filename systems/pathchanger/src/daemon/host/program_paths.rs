@@ -1,9 +1,9 @@
 //! The paths as the program's map has them, and what connections know of it.
 
-use sidestep_hostd::{AgentError, paths, paths::DestinationPaths, paths::Placement, paths::Room, paths::Slots};
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
+use sidestep_hostd::{AgentError, paths, paths::DestinationPaths, paths::Placement, paths::Room, paths::Slots};
 use sidestep_linux::bpf::host::HostProgram;
 use sidestep_policy::PathchangerSettings;
 

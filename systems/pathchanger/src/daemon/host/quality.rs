@@ -1,7 +1,6 @@
 //! How paths do, by what the kernel knows of the connections on them; and what takes the place of a rate or a round-trip
 //! time that is not given.
 
-use sidestep_hostd::{paths::DestinationPaths, paths::HostPath};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr, SocketAddrV6},
@@ -9,6 +8,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use sidestep_hostd::{paths::DestinationPaths, paths::HostPath};
 use sidestep_linux::{
     LinuxError,
     bpf::host::HostConnection,

@@ -1,10 +1,10 @@
 //! How many paths connections from each address of this host may use: one that may use one only can never move.
 
-use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::resolve_quietly};
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use serde::Serialize;
+use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::resolve_quietly};
 use sidestep_linux::{
     bpf::host::{HostProgram, Names, PathSources, PathsFrom, SourcesByPath},
     netlink::{InterfaceAddress, Netlink, block_on},

@@ -1,11 +1,11 @@
 //! Makes the kernel's rules, routes and map follow the controller and the host's own configuration.
 
-use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::Room};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
 };
 
+use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::Room};
 use sidestep_linux::netlink::NextHop;
 use sidestep_policy::raw::MAX_PATHS;
 

@@ -3,9 +3,6 @@
 //! A provider drops packets whose source address is another provider's. So a connection must begin on a path with an address
 //! of that path, and later move only to paths that take this address.
 
-use sidestep_hostd::{
-    AgentError, paths::DestinationPaths, paths::HostPath, paths::PathRoute, paths::StaticDestination,
-};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -14,6 +11,9 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
+use sidestep_hostd::{
+    AgentError, paths::DestinationPaths, paths::HostPath, paths::PathRoute, paths::StaticDestination,
+};
 use sidestep_linux::{
     bpf::host::{HostProgram, PathSources, SourcesByPath},
     netlink::{Family, Flow, Interface, InterfaceAddress, Netlink, NextHop},

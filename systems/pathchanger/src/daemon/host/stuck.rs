@@ -5,13 +5,13 @@
 //! destination has a live path that a new connection can take. What to end is decided here from readings ([`Stuck`]); the
 //! last reading is made right before, so that a connection that has moved or was answered meanwhile is left alone.
 
-use sidestep_hostd::{AgentError, paths::MarkBits};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
 
 use ipnet::IpNet;
+use sidestep_hostd::{AgentError, paths::MarkBits};
 use sidestep_linux::{
     LinuxError,
     bpf::host::{HostConnection, HostProgram, Learnt, Ways},

@@ -4,7 +4,6 @@
 //! must try it. So the agent opens a connection of TCP on the path, to an end to which this host has one on another path, and
 //! closes it at once. Waits double from a second to a minute.
 
-use sidestep_hostd::{AgentError, paths::MarkBits};
 use std::{
     collections::BTreeMap,
     io,
@@ -14,6 +13,7 @@ use std::{
 
 use ipnet::IpNet;
 use nix::sys::socket::{setsockopt, sockopt};
+use sidestep_hostd::{AgentError, paths::MarkBits};
 use sidestep_linux::bpf::host::{HostConnection, HostProgram, Learnt};
 use tokio::{
     net::TcpSocket,

@@ -1,12 +1,12 @@
 //! Paths that have just gone, with their interface or address: they are shown for a minute, and not only missed.
 
-use sidestep_hostd::paths::DestinationPaths;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
+use sidestep_hostd::paths::DestinationPaths;
 
 /// How long a path is shown after it has gone.
 const SHOWN: Duration = Duration::from_secs(60);

@@ -1,9 +1,9 @@
 //! The links of the router: which interface each of them has now, what it has sent, and the program for ECN on it.
 
-use sidestep_hostd::AgentError;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sidestep_api::LinkCounter;
+use sidestep_hostd::AgentError;
 use sidestep_linux::{
     bpf::ecn::EcnDecap,
     monotonic_now,

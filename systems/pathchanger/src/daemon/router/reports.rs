@@ -1,12 +1,12 @@
 //! Reports to the controller, which no caller waits for.
 
-use sidestep_hostd::AgentError;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 
 use sidestep_api::{Reporter, UsageReport};
+use sidestep_hostd::AgentError;
 use tokio::{sync::watch, task::JoinHandle};
 
 /// Sends the last report. One that is not sent yet when the next comes is left out.

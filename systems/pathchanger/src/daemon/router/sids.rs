@@ -2,15 +2,15 @@
 //!
 //! Their routes are local ones on the loopback interface, so that no link takes them along when it goes down.
 
-use sidestep_hostd::{
-    AgentError, routing::Domain, routing::KernelRouting, routing::Refusal, routing::RouteKey, routing::Routes,
-};
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr},
 };
 
 use sidestep_api::Binding;
+use sidestep_hostd::{
+    AgentError, routing::Domain, routing::KernelRouting, routing::Refusal, routing::RouteKey, routing::Routes,
+};
 use sidestep_linux::{
     LinuxError,
     netlink::{BindingSids, BoundSid, LOOPBACK, MAIN_TABLE, Netlink, Route, RoutingChange, SidAction, Target},

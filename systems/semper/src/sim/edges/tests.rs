@@ -1,9 +1,9 @@
+use sidestep_engine::{FlowId, FlowSpec, Network, Sizes, TcpId, World};
 use sidestep_net::{LinkId, ParallelPaths, QueueLimit, Span};
 use sidestep_paths::Igp;
 use sidestep_proto::tcp;
 
 use super::*;
-use sidestep_engine::{FlowId, FlowSpec, Network, Sizes, TcpId, World};
 
 /// Two clients and a server, and a number of paths between their edges; TCP connections of hashes that the test gives.
 struct Branch {

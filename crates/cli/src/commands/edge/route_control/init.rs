@@ -1,11 +1,12 @@
 //! `sidestep edge route-control init`.
 
-use sidestep_hostd::Proposal;
-use sidestep_route_control::daemon::{PUBLIC_TARGETS, propose_route_control};
 use std::{
     io::{IsTerminal, Write, stderr, stdin},
     net::IpAddr,
 };
+
+use sidestep_hostd::Proposal;
+use sidestep_route_control::daemon::{PUBLIC_TARGETS, propose_route_control};
 
 use super::super::super::{runtime, write_new};
 use crate::{

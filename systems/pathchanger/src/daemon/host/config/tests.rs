@@ -1,12 +1,11 @@
 //! What the file may say, and what is said of mistakes.
 
-use proptest::prelude::*;
-use sidestep_hostd::paths::PathRoute;
-use sidestep_policy::raw::MAX_PATHS;
-
 use std::collections::BTreeMap;
 
+use proptest::prelude::*;
+use sidestep_hostd::paths::PathRoute;
 use sidestep_linux::netlink::{DefaultRoute, Family, NextHop};
+use sidestep_policy::raw::MAX_PATHS;
 
 use super::*;
 
