@@ -16,7 +16,7 @@ use sidestep_linux::{
     sock_diag::TcpInfo,
     testing::root_or_skip,
 };
-use sidestep_net::{Topology, srv6};
+use sidestep_net::{Rate, Topology, srv6};
 use sidestep_pathchanger::daemon::{EventRecord, HostOptions};
 use sidestep_paths::PathSettings;
 use tempfile::TempDir;
@@ -181,7 +181,13 @@ fn a_controller_that_is_started_again_moves_no_connection() {
     flow.pass(SOME);
     assert_eq!((mark(&idle), routes(), bindings()), before, "without a controller");
     let (_second, again) = controller(lab.topology.clone(), &endpoint);
-    assert_eq!(again.sets(), state.sets(), "the same paths by the same ids");
+    // The first knows how busy links are, which the next one learns from reports.
+    let idle_sets = |controller: &Controller| {
+        let mut sets = controller.sets();
+        sets.iter_mut().flat_map(|set| &mut set.paths).for_each(|path| path.path.usage = Rate::ZERO);
+        sets
+    };
+    assert_eq!(idle_sets(&again), idle_sets(&state), "the same paths by the same ids");
     eventually("agents that are back", || connected().then_some(()));
     flow.pass(SOME);
     assert_eq!((mark(&idle), routes(), bindings()), before, "with the next one");
