@@ -1,43 +1,51 @@
 //! What connections choose among, so that a run in which there is one only is doubted.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use sidestep_net::{NodeId, Topology};
 use sidestep_paths::Igp;
-use sidestep_scenario::Scenario;
 
 /// What connections choose among.
 #[derive(Clone)]
 pub struct Choice {
     /// What it is, in the singular.
     pub what: &'static str,
-    /// How many there are from one host to another; `None`: nothing is chosen there.
-    count: Arc<dyn Fn(NodeId, NodeId) -> Option<usize> + Send + Sync>,
+    count: Arc<Count>,
 }
 
+/// How many there are from one host of a network to another; `None`: nothing is chosen there.
+type Count = dyn Fn(&Topology, NodeId, NodeId) -> Option<usize> + Send + Sync;
+
 impl Choice {
-    /// Choices of this kind; `count` returns how many there are from one host to another, `None` where nothing is chosen.
-    pub fn new(what: &'static str, count: impl Fn(NodeId, NodeId) -> Option<usize> + Send + Sync + 'static) -> Self {
+    /// Choices of this kind; `count` returns how many there are from one host of a network to another, `None` where nothing is
+    /// chosen. It is called when a run has ended, always with the same network.
+    pub fn new(
+        what: &'static str,
+        count: impl Fn(&Topology, NodeId, NodeId) -> Option<usize> + Send + Sync + 'static,
+    ) -> Self {
         Choice { what, count: Arc::new(count) }
     }
 
+    /// Equal-cost paths.
+    pub fn equal_cost() -> Self {
+        let igp = OnceLock::new();
+        Choice::new("equal-cost path", move |topology, from, to| {
+            Some(equal_cost(topology, igp.get_or_init(|| Igp::new(topology)), from, to))
+        })
+    }
+
     /// How many there are from one host to another; `None`: nothing is chosen there.
-    pub fn count(&self, from: NodeId, to: NodeId) -> Option<usize> {
-        (self.count)(from, to)
+    pub fn count(&self, topology: &Topology, from: NodeId, to: NodeId) -> Option<usize> {
+        (self.count)(topology, from, to)
     }
 }
 
 impl fmt::Debug for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Choice").field(&self.what).finish()
-    }
-}
-
-impl Choice {
-    /// Equal-cost paths.
-    pub fn equal_cost(scenario: &Scenario) -> Self {
-        let (topology, igp) = (scenario.topology.clone(), Igp::new(&scenario.topology));
-        Choice::new("equal-cost path", move |from, to| Some(equal_cost(&topology, &igp, from, to)))
     }
 }
 

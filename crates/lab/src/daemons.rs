@@ -37,16 +37,25 @@ pub struct Daemon {
     pub name: &'static str,
     /// Its settings, as text.
     pub settings: String,
-    /// The nodes that it runs on; `None` stands for the lab's own namespace.
-    pub nodes: Vec<Option<NodeId>>,
     /// Whether it moves the connections of the control groups of its nodes.
     pub steers: bool,
-    command: Arc<CommandOf>,
+    place: PlaceOf,
     watch: Option<Arc<WatchOf>>,
 }
 
+/// Where a daemon runs, and the command that starts it there.
+#[derive(Clone)]
+enum PlaceOf {
+    /// In the lab's own namespace, outside the network.
+    Outside(Arc<OutsideCommandOf>),
+    /// On each of these nodes.
+    Nodes(Vec<NodeId>, Arc<CommandOf>),
+}
+
+/// The command that starts a daemon outside the network.
+type OutsideCommandOf = dyn Fn(&Surroundings<'_>) -> Result<Command, LabError> + Send + Sync;
 /// The command that starts a daemon on a node.
-type CommandOf = dyn Fn(Option<NodeId>, &Surroundings<'_>) -> Result<Command, LabError> + Send + Sync;
+type CommandOf = dyn Fn(NodeId, &Surroundings<'_>) -> Result<Command, LabError> + Send + Sync;
 /// Makes what reads a daemon's reports.
 type WatchOf = dyn Fn(&Surroundings<'_>) -> Box<dyn Watch> + Send + Sync;
 
@@ -95,14 +104,26 @@ pub struct Daemons {
 
 impl Daemon {
     /// A daemon that `command` starts on each of `nodes`.
-    pub fn new(
+    pub fn on(
         name: &'static str,
         settings: impl fmt::Debug,
-        nodes: Vec<Option<NodeId>>,
-        command: impl Fn(Option<NodeId>, &Surroundings<'_>) -> Result<Command, LabError> + Send + Sync + 'static,
+        nodes: impl IntoIterator<Item = NodeId>,
+        command: impl Fn(NodeId, &Surroundings<'_>) -> Result<Command, LabError> + Send + Sync + 'static,
     ) -> Self {
-        let settings = format!("{settings:?}");
-        Daemon { name, settings, nodes, steers: false, command: Arc::new(command), watch: None }
+        Self::at(name, settings, PlaceOf::Nodes(nodes.into_iter().collect(), Arc::new(command)))
+    }
+
+    /// A daemon that `command` starts in the lab's own namespace, outside the network.
+    pub fn outside(
+        name: &'static str,
+        settings: impl fmt::Debug,
+        command: impl Fn(&Surroundings<'_>) -> Result<Command, LabError> + Send + Sync + 'static,
+    ) -> Self {
+        Self::at(name, settings, PlaceOf::Outside(Arc::new(command)))
+    }
+
+    fn at(name: &'static str, settings: impl fmt::Debug, place: PlaceOf) -> Self {
+        Daemon { name, settings: format!("{settings:?}"), steers: false, place, watch: None }
     }
 
     /// The same daemon, which moves connections.
@@ -118,17 +139,25 @@ impl Daemon {
         self.watch = Some(Arc::new(watch));
         self
     }
+
+    /// The nodes that it runs on; none for one outside the network.
+    fn nodes(&self) -> &[NodeId] {
+        match &self.place {
+            PlaceOf::Outside(_) => &[],
+            PlaceOf::Nodes(nodes, _) => nodes,
+        }
+    }
 }
 
 impl PartialEq for Daemon {
     fn eq(&self, other: &Self) -> bool {
-        (self.name, &self.settings, &self.nodes) == (other.name, &other.settings, &other.nodes)
+        (self.name, &self.settings, self.nodes()) == (other.name, &other.settings, other.nodes())
     }
 }
 
 impl fmt::Debug for Daemon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Daemon").field("name", &self.name).field("nodes", &self.nodes).finish_non_exhaustive()
+        f.debug_struct("Daemon").field("name", &self.name).field("nodes", &self.nodes()).finish_non_exhaustive()
     }
 }
 
@@ -169,16 +198,20 @@ impl Daemons {
             return Ok(started);
         }
         let cgroup = around.site.cgroup().child("daemons")?;
+        let place = |node| Place { node, cgroup: &cgroup, logs: around.logs };
         for daemon in daemons {
             let mut running = Vec::new();
-            for node in &daemon.nodes {
-                let command = (daemon.command)(*node, around)?;
-                let name = match node {
-                    Some(node) => format!("{}-{}", daemon.name, around.name(*node)),
-                    None => daemon.name.to_string(),
-                };
-                let node = node.map(|node| around.network.node(node));
-                running.push(Process::start(&name, command, &Place { node, cgroup: &cgroup, logs: around.logs })?);
+            match &daemon.place {
+                PlaceOf::Outside(command) => {
+                    running.push(Process::start(daemon.name, command(around)?, &place(None))?);
+                }
+                PlaceOf::Nodes(nodes, command) => {
+                    for node in nodes {
+                        let name = format!("{}-{}", daemon.name, around.name(*node));
+                        let place = place(Some(around.network.node(*node)));
+                        running.push(Process::start(&name, command(*node, around)?, &place)?);
+                    }
+                }
             }
             running.iter_mut().try_for_each(|process| process.wait_ready(&|| around.stop.load(Ordering::Relaxed)))?;
             started.running.push(running);

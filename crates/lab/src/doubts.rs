@@ -32,7 +32,7 @@ fn ways(scenario: &Scenario, mix: &RunPlan) -> BTreeMap<&'static str, Ways> {
     for (number, flow) in scenario.flows.iter().enumerate().filter(|(_, flow)| flow.transport().is_some()) {
         let Some(choice) = mix.choice(number) else { continue };
         for (from, to) in flow.pairs() {
-            if let Some(count) = choice.count(*from, *to) {
+            if let Some(count) = choice.count(topology, *from, *to) {
                 found.entry(choice.what).or_default().insert((*from, *to), count);
             }
         }

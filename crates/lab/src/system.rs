@@ -111,7 +111,7 @@ impl fmt::Debug for Registry {
 
 impl Setup {
     /// Plain TCP, without daemons.
-    pub fn new(run: &Run<'_>, multipath: Multipath) -> Self {
+    pub fn new(multipath: Multipath) -> Self {
         Setup {
             multipath,
             hash: Hash::Ports,
@@ -119,7 +119,7 @@ impl Setup {
             sysctls: Vec::new(),
             mptcp: None,
             rehash: false,
-            choice: (multipath == Multipath::Ecmp).then(|| Choice::equal_cost(run.scenario)),
+            choice: (multipath == Multipath::Ecmp).then(Choice::equal_cost),
             pinned: Vec::new(),
             returns: Vec::new(),
             notes: Vec::new(),

@@ -1,11 +1,13 @@
 //! MPTCP with Linux's scheduler, its subflows hashed onto equal-cost paths: many between the same two addresses, by
 //! `sidestep mptcp-pm` on each host, or one between each pair of the hosts' interfaces, by the kernel's path manager.
 
+use std::sync::OnceLock;
+
 use sidestep_lab::{Choice, Daemon, LabError, Run, Setup, System, equal_cost, plan::Multipath};
-use sidestep_net::{NodeId, Topology};
+use sidestep_net::Topology;
 use sidestep_paths::Igp;
 use sidestep_proto::mptcp::{Coupling, MptcpSettings, PathManager, Scheduler, SourcePorts};
-use sidestep_scenario::{Scenario, SystemInfo};
+use sidestep_scenario::SystemInfo;
 
 /// MPTCP, each subflow hashed onto an equal-cost path.
 #[derive(Clone, Copy, Debug)]
@@ -24,29 +26,30 @@ impl System for Mptcp {
             PathManager::Ndiffports => vec![path_manager(&run.scenario.topology, settings.subflows)],
             PathManager::Fullmesh => Vec::new(),
         };
-        let choice = Some(subflows(run.scenario, settings.path_manager));
-        Ok(Setup { mptcp: Some(settings), daemons, notes, choice, ..Setup::new(run, Multipath::Ecmp) })
+        let choice = Some(subflows(settings.path_manager));
+        Ok(Setup { mptcp: Some(settings), daemons, notes, choice, ..Setup::new(Multipath::Ecmp) })
     }
 }
 
 /// The path manager on every host, which opens `subflows` of each connection, the first included. Each node has a network
 /// namespace of its own, and so a path manager; it leaves no state.
 pub fn path_manager(topology: &Topology, subflows: u32) -> Daemon {
-    let hosts = topology.node_ids().filter(|node| !topology.is_router(*node)).map(Some).collect();
-    Daemon::new("mptcp-pm", subflows, hosts, move |_, around| {
+    let hosts = topology.node_ids().filter(|node| !topology.is_router(*node));
+    Daemon::on("mptcp-pm", subflows, hosts, move |_, around| {
         Ok(around.command(["mptcp-pm", "--no-state", "--subflows", &subflows.to_string()]))
     })
 }
 
 /// What the subflows that a path manager opens choose among: equal-cost paths, or interfaces.
-fn subflows(scenario: &Scenario, manager: PathManager) -> Choice {
-    let (topology, igp) = (scenario.topology.clone(), Igp::new(&scenario.topology));
-    Choice::new("path for all subflows", move |from: NodeId, to: NodeId| {
+fn subflows(manager: PathManager) -> Choice {
+    let igp = OnceLock::new();
+    Choice::new("path for all subflows", move |topology, from, to| {
         let interfaces = match manager {
             PathManager::Ndiffports => 1,
             PathManager::Fullmesh => topology.outgoing(from).len().max(topology.outgoing(to).len()),
         };
-        Some(interfaces.max(equal_cost(&topology, &igp, from, to)))
+        let igp = igp.get_or_init(|| Igp::new(topology));
+        Some(interfaces.max(equal_cost(topology, igp, from, to)))
     })
 }
 

@@ -4,11 +4,12 @@ mod records;
 mod slots;
 
 use std::{
+    collections::BTreeMap,
     io::ErrorKind,
     net::Ipv6Addr,
     path::PathBuf,
     process::Command,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use sidestep_control::Planner;
@@ -21,7 +22,7 @@ use sidestep_net::{NodeId, Topology};
 use sidestep_paths::PathSettings;
 use sidestep_policy::{PathchangerSettings, PolicyName};
 use sidestep_results::Recorder;
-use sidestep_scenario::{Scenario, SystemInfo};
+use sidestep_scenario::SystemInfo;
 
 use slots::{Slots, events_file};
 
@@ -60,24 +61,25 @@ fn setup(run: &Run<'_>) -> Result<Setup, LabError> {
     let fits = settings.check_max_paths(scenario.paths.max_paths);
     fits.map_err(|problem| run.refuse(problem.to_string()))?;
     Controller::check(topology, scenario.paths).map_err(|problem| run.refuse(problem.to_string()))?;
-    let choice = (settings.policy != PolicyName::Static).then(|| paths(scenario));
+    let choice = (settings.policy != PolicyName::Static).then(|| paths(scenario.paths));
     let (hosts, routers): (Vec<NodeId>, Vec<NodeId>) = topology.node_ids().partition(|node| !topology.is_router(*node));
     let daemons = vec![controller(scenario.paths), router(routers), agent(settings, hosts)];
-    Ok(Setup { daemons, choice, ..Setup::new(run, Multipath::Ecmp) })
+    Ok(Setup { daemons, choice, ..Setup::new(Multipath::Ecmp) })
 }
 
 /// The controller's paths.
-fn paths(scenario: &Scenario) -> Choice {
-    let planner = Planner::new(Arc::new(scenario.topology.clone()), scenario.paths).ok().map(Mutex::new);
-    Choice::new("path", move |from, to| {
-        let mut planner = planner.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+fn paths(settings: PathSettings) -> Choice {
+    let planner = OnceLock::new();
+    Choice::new("path", move |topology, from, to| {
+        let fresh = || Planner::new(Arc::new(topology.clone()), settings).ok().map(Mutex::new);
+        let mut planner = planner.get_or_init(fresh).as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         Some(planner.paths(from, to).len())
     })
 }
 
 /// The controller, outside the network.
 fn controller(settings: PathSettings) -> Daemon {
-    Daemon::new("controller", settings, vec![None], move |_, around| {
+    Daemon::outside("controller", settings, move |around| {
         let file = around.site.directory().join("topology.toml");
         around.write_topology(&file)?;
         let mut command = around.command(["controller", "--topology"]);
@@ -98,9 +100,8 @@ fn endpoint(around: &Surroundings<'_>) -> String {
 
 /// The router daemon, on every router.
 fn router(routers: Vec<NodeId>) -> Daemon {
-    Daemon::new("router", (), routers.into_iter().map(Some).collect(), |node, around| {
+    Daemon::on("router", (), routers, |node, around| {
         let mut command = around.command(["router", "--controller", &endpoint(around)]);
-        let Some(node) = node else { return Ok(command) };
         command.args(["--node", &around.name(node)]);
         for interface in &around.network.plan(node).interfaces {
             let link = &around.topology().link(interface.arc.link()).name;
@@ -112,11 +113,9 @@ fn router(routers: Vec<NodeId>) -> Daemon {
 
 /// The agent with these settings, on every host.
 fn agent(settings: PathchangerSettings, hosts: Vec<NodeId>) -> Daemon {
-    let (nodes, mask) = (hosts.iter().copied().map(Some).collect(), settings.mark_mask);
-    let daemon = Daemon::new("agent", settings.clone(), nodes, move |node, around| match node {
-        Some(node) => start(around, &settings, node),
-        None => Ok(around.command(["agent"])),
-    });
+    let mask = settings.mark_mask;
+    let daemon =
+        Daemon::on("agent", settings.clone(), hosts.clone(), move |node, around| start(around, &settings, node));
     let watch = move |around: &Surroundings<'_>| -> Box<dyn Watch> {
         Box::new(Records::new(around.topology(), &hosts, mask, |host| events_file(around.logs, host)))
     };
@@ -149,31 +148,27 @@ struct Records {
     /// The bits of socket marks that agents use.
     mask: u32,
     /// By host: its record, and the path of each slot.
-    hosts: Vec<(NodeId, PathBuf, Slots)>,
+    hosts: BTreeMap<NodeId, Slots>,
 }
 
 impl Records {
     fn new(topology: &Topology, hosts: &[NodeId], mask: u32, file_of: impl Fn(&str) -> PathBuf) -> Records {
-        let of = |host: &NodeId| {
-            let file = file_of(&topology.node(*host).name);
-            (*host, file.clone(), Slots::new(file))
-        };
+        let of = |host: &NodeId| (*host, Slots::new(file_of(&topology.node(*host).name)));
         Records { mask, hosts: hosts.iter().map(of).collect() }
     }
 }
 
 impl Watch for Records {
     fn catch_up(&mut self, _: &Network, _: Monotonic, _: &mut Recorder) -> Result<(), LabError> {
-        self.hosts.iter_mut().try_for_each(|(_, _, slots)| slots.catch_up())
+        self.hosts.values_mut().try_for_each(Slots::catch_up)
     }
 
     fn path(&self, host: NodeId, remote: Ipv6Addr, mark: u32) -> Option<&str> {
-        let (_, _, slots) = self.hosts.iter().find(|(node, ..)| *node == host)?;
-        slots.path(remote, (mark & self.mask).checked_shr(self.mask.trailing_zeros()).unwrap_or(0))
+        let slot = (mark & self.mask).checked_shr(self.mask.trailing_zeros()).unwrap_or(0);
+        self.hosts.get(&host)?.path(remote, slot)
     }
 
     fn finish(&mut self, epoch: Monotonic, made: &[Made], recorder: &mut Recorder) -> Result<Moves, LabError> {
-        let files: Vec<PathBuf> = self.hosts.iter().map(|(_, file, _)| file.clone()).collect();
-        records::read(&files, epoch, made, recorder)
+        records::read(self.hosts.values().map(Slots::file), epoch, made, recorder)
     }
 }

@@ -50,7 +50,7 @@ fn setup(run: &Run<'_>) -> Result<Setup, LabError> {
         ("core/txrehash", "1".into()),
         ("ipv6/auto_flowlabels", "1".into()),
     ];
-    Ok(Setup { hash: Hash::FlowLabel, rehash: true, sysctls, ..Setup::new(run, Multipath::Ecmp) })
+    Ok(Setup { hash: Hash::FlowLabel, rehash: true, sysctls, ..Setup::new(Multipath::Ecmp) })
 }
 
 /// A share as Linux has it, in 256ths (`TCP_PLB_SCALE`).

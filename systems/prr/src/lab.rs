@@ -13,8 +13,8 @@ impl System for Prr {
     }
 
     /// The generator's sockets set `SO_TXREHASH`; the namespace's setting turns it on for other programs.
-    fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
+    fn setup(&self, _: &Run<'_>) -> Result<Setup, LabError> {
         let sysctls = vec![("core/txrehash", "1".into()), ("ipv6/auto_flowlabels", "1".into())];
-        Ok(Setup { hash: Hash::FlowLabel, rehash: true, sysctls, ..Setup::new(run, Multipath::Ecmp) })
+        Ok(Setup { hash: Hash::FlowLabel, rehash: true, sysctls, ..Setup::new(Multipath::Ecmp) })
     }
 }

@@ -4,6 +4,7 @@ mod sites;
 
 use std::{
     collections::BTreeSet,
+    io::{Error, ErrorKind},
     process::Command,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -31,7 +32,7 @@ impl System for RouteControl {
     /// The reflectors answer before the controllers ask.
     fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
         let settings: RouteControlSettings = run.settings()?;
-        let mut setup = Setup::new(run, Multipath::Single);
+        let mut setup = Setup::new(Multipath::Single);
         match settings.mode {
             RouteControlMode::None => return Ok(setup),
             RouteControlMode::Ideal => {
@@ -66,32 +67,27 @@ fn returns(topology: &Topology, sites: &[Controlled]) -> Vec<ReturnPath> {
 
 /// At all addresses: the kernel may still be looking whether another node has the router's own.
 fn reflector(routers: BTreeSet<NodeId>) -> Daemon {
-    let nodes = routers.into_iter().map(Some).collect();
-    Daemon::new("reflector", (), nodes, |_, around| {
+    Daemon::on("reflector", (), routers, |_, around| {
         Ok(around.command(["reflector", "--listen", &format!("[::]:{}", sites::PORT)]))
     })
 }
 
 fn controller(settings: RouteControlSettings, sites: Vec<Controlled>) -> Daemon {
-    let nodes: Vec<NodeId> = sites.iter().map(|site| site.edge).collect();
+    let edges: Vec<NodeId> = sites.iter().map(|site| site.edge).collect();
     let text = format!("{settings:?} {sites:?}");
-    let command = move |node: Option<NodeId>, around: &Surroundings<'_>| command(around, &settings, &sites, node);
-    let daemon = Daemon::new("route-control", text, nodes.iter().copied().map(Some).collect(), command);
-    daemon.watched(move |_| Box::new(Decisions::new(nodes.iter().copied())))
+    let daemon = Daemon::on("route-control", text, edges.clone(), move |node, around| {
+        let site = sites.iter().find(|site| site.edge == node);
+        command(around, &settings, site.ok_or_else(|| LabError::file("route-control")(ErrorKind::NotFound.into()))?)
+    });
+    daemon.watched(move |_| Box::new(Decisions::new(edges.iter().copied())))
 }
 
-fn command(
-    around: &Surroundings<'_>,
-    settings: &RouteControlSettings,
-    sites: &[Controlled],
-    node: Option<NodeId>,
-) -> Result<Command, LabError> {
-    let mut command = around.command(["edge", "route-control", "--config"]);
-    let Some(site) = sites.iter().find(|site| Some(site.edge) == node) else { return Ok(command) };
+fn command(around: &Surroundings<'_>, settings: &RouteControlSettings, site: &Controlled) -> Result<Command, LabError> {
     let file = around.logs.join(format!("route-control-{}.toml", around.name(site.edge)));
-    let failed = |problem: String| LabError::file(&file)(std::io::Error::other(problem));
+    let failed = |problem: String| LabError::file(&file)(Error::other(problem));
     let text = sites::config(around.topology(), around.network.plan(site.edge), site, settings).map_err(failed)?;
     std::fs::write(&file, text).map_err(LabError::file(&file))?;
+    let mut command = around.command(["edge", "route-control", "--config"]);
     command.arg(&file);
     Ok(command)
 }

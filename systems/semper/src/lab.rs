@@ -53,19 +53,16 @@ fn setup(run: &Run<'_>, stateful: bool) -> Result<Setup, LabError> {
     if stateful && settings.idle != SemperSettings::default().idle {
         notes.push("the edges' tables have an idle time of their own, 16 minutes".into());
     }
-    let nodes = edges::edges(topology).into_iter().map(Some).collect();
-    let edge = Daemon::new("edge", (settings, stateful), nodes, move |node, around| match node {
-        Some(node) => balance(around, &settings, stateful, node),
-        None => Ok(around.command(["edge", "balance"])),
+    let edge = Daemon::on("edge", (settings, stateful), edges::edges(topology), move |node, around| {
+        balance(around, &settings, stateful, node)
     });
     // Subflows are opened when the edges know where they go.
     let daemons = vec![edge, path_manager(topology, settings.subflows)];
-    let of = topology.clone();
-    let choice = Choice::new("path between the edges", move |from, to| {
-        let (one, other) = of.access_router(from).zip(of.access_router(to))?;
-        (one != other).then(|| edges::links(&of, one, other).len())
+    let choice = Choice::new("path between the edges", |topology, from, to| {
+        let (one, other) = topology.access_router(from).zip(topology.access_router(to))?;
+        (one != other).then(|| edges::links(topology, one, other).len())
     });
-    Ok(Setup { mptcp: Some(mptcp), daemons, notes, choice: Some(choice), ..Setup::new(run, Multipath::Single) })
+    Ok(Setup { mptcp: Some(mptcp), daemons, notes, choice: Some(choice), ..Setup::new(Multipath::Single) })
 }
 
 fn balance(

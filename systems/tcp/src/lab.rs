@@ -16,8 +16,8 @@ impl System for Tcp {
         crate::TCP
     }
 
-    fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
-        Ok(Setup::new(run, Multipath::Single))
+    fn setup(&self, _: &Run<'_>) -> Result<Setup, LabError> {
+        Ok(Setup::new(Multipath::Single))
     }
 }
 
@@ -26,7 +26,7 @@ impl System for Ecmp {
         crate::ECMP
     }
 
-    fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
-        Ok(Setup::new(run, Multipath::Ecmp))
+    fn setup(&self, _: &Run<'_>) -> Result<Setup, LabError> {
+        Ok(Setup::new(Multipath::Ecmp))
     }
 }

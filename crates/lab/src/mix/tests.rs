@@ -16,8 +16,8 @@ impl System for Plain {
         SystemInfo::plain("tcp", "plain TCP")
     }
 
-    fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
-        Ok(Setup::new(run, Multipath::Single))
+    fn setup(&self, _: &Run<'_>) -> Result<Setup, LabError> {
+        Ok(Setup::new(Multipath::Single))
     }
 }
 
@@ -26,9 +26,9 @@ impl System for Labels {
         SystemInfo::plain("labels", "flow labels")
     }
 
-    fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
+    fn setup(&self, _: &Run<'_>) -> Result<Setup, LabError> {
         let sysctls = vec![("core/txrehash", "1".into())];
-        Ok(Setup { hash: Hash::FlowLabel, rehash: true, sysctls, ..Setup::new(run, Multipath::Ecmp) })
+        Ok(Setup { hash: Hash::FlowLabel, rehash: true, sysctls, ..Setup::new(Multipath::Ecmp) })
     }
 }
 
@@ -39,8 +39,8 @@ impl System for Agents {
 
     fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
         let settings: MptcpSettings = run.settings()?;
-        let agent = Daemon::new("agent", settings, Vec::new(), |_, around| Ok(around.command([]))).steering();
-        Ok(Setup { daemons: vec![agent], ..Setup::new(run, Multipath::Ecmp) })
+        let agent = Daemon::on("agent", settings, [], |_, around| Ok(around.command([]))).steering();
+        Ok(Setup { daemons: vec![agent], ..Setup::new(Multipath::Ecmp) })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the agents' records show about moves and about changes of paths.
 
-use std::{collections::BTreeMap, fs, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path};
 
 use sidestep_lab::{LabError, Made, Moves, traffic::Monotonic};
 use sidestep_net::{Span, Time};
@@ -18,13 +18,18 @@ struct Updated {
 
 /// Each change of an agent's paths: the agent's record, and the time.
 #[derive(Clone, Debug, Default)]
-struct Updates {
-    paths: Vec<(PathBuf, Monotonic)>,
+struct Updates<'a> {
+    paths: Vec<(&'a Path, Monotonic)>,
 }
 
 /// Reads the agents' records, and reports each move to `recorder`, with its time since `epoch`, and how long the agents took to
 /// change their paths after each event of a link.
-pub fn read(files: &[PathBuf], epoch: Monotonic, made: &[Made], recorder: &mut Recorder) -> Result<Moves, LabError> {
+pub fn read<'a>(
+    files: impl Iterator<Item = &'a Path>,
+    epoch: Monotonic,
+    made: &[Made],
+    recorder: &mut Recorder,
+) -> Result<Moves, LabError> {
     let mut moves = Moves::default();
     let mut updates = Updates::default();
     for file in files {
@@ -34,7 +39,7 @@ pub fn read(files: &[PathBuf], epoch: Monotonic, made: &[Made], recorder: &mut R
             let record = match line {
                 EventLine::Connection(record) => record,
                 EventLine::Paths(paths) => {
-                    updates.paths.push((file.clone(), Monotonic::from_nanos(paths.at_ns)));
+                    updates.paths.push((file, Monotonic::from_nanos(paths.at_ns)));
                     continue;
                 }
             };
@@ -53,7 +58,7 @@ pub fn read(files: &[PathBuf], epoch: Monotonic, made: &[Made], recorder: &mut R
     Ok(moves)
 }
 
-impl Updates {
+impl Updates<'_> {
     /// Reports to `recorder` how long the agents took to change their paths after each link that went down or came up.
     fn report(&self, made: &[Made], recorder: &mut Recorder) {
         let changes = made.iter().filter(|made| matches!(made.change, Change::Down | Change::Up));
@@ -73,7 +78,7 @@ impl Updates {
 
     /// Sums up each agent's first change of paths from one instant until another; `None` if no agent changed its paths.
     fn updated(&self, from: Monotonic, to: Option<Monotonic>) -> Option<Updated> {
-        let mut first: BTreeMap<&PathBuf, Span> = BTreeMap::new();
+        let mut first: BTreeMap<&Path, Span> = BTreeMap::new();
         let within = self.paths.iter().filter(|(_, at)| *at >= from && to.is_none_or(|to| *at < to));
         for (agent, at) in within {
             let after = at.since(from);

@@ -35,6 +35,11 @@ impl Slots {
         Slots { file, read: 0, begun: String::new(), sets: Vec::new() }
     }
 
+    /// The record.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
     /// Reads what was recorded since the last time.
     pub fn catch_up(&mut self) -> Result<(), LabError> {
         let failed = LabError::file(&self.file);
