@@ -49,7 +49,7 @@ mod error;
 pub mod firewall;
 mod init;
 pub mod inputs;
-mod metrics;
+pub mod metrics;
 mod others;
 mod page;
 pub mod paths;

@@ -17,6 +17,7 @@ pub struct MetricsConfig {
     pub bpf_stats: bool,
 }
 
-fn address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
+/// Reads an address to listen at, for fields of other tables; an error says what one is like.
+pub fn address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
     read_address(&String::deserialize(input)?).map(Some).map_err(D::Error::custom)
 }

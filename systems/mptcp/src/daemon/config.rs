@@ -9,7 +9,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Serialize};
 use sidestep_net::{
     Bytes, ParseError, Ratio, Span,
     document::{Document, Item},
@@ -137,7 +137,7 @@ pub struct WatchConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsTable {
     /// Where to listen; `None`: nowhere.
-    #[serde(deserialize_with = "address")]
+    #[serde(deserialize_with = "sidestep_hostd::metrics::address")]
     pub listen: Option<SocketAddr>,
 }
 
@@ -161,10 +161,6 @@ pub const MAX_SUBFLOWS: u32 = 128;
 const MAX_RULES: usize = 1_024;
 /// The most connections that can be managed.
 const MAX_CONNECTIONS: u32 = 1 << 20;
-
-fn address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
-    sidestep_hostd::read_address(&String::deserialize(input)?).map(Some).map_err(de::Error::custom)
-}
 
 impl Default for PortsConfig {
     fn default() -> Self {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sidestep_hostd::{AgentError, End, Shutdown};
+use sidestep_hostd::{AgentError, End, Tenure};
 use sidestep_linux::{
     LinuxError,
     bpf::{attached::others, host::HostProgram},
@@ -47,26 +47,24 @@ pub(super) struct Attachment {
     told: Option<String>,
     /// Whether the program did not act on the control group when last looked at.
     detached: bool,
-    /// Whether an earlier daemon left something, on which connections depend.
-    inherited: bool,
-    /// Whether paths are in place and the program is attached, so that connections depend on what the daemon installed.
-    at_work: bool,
+    /// Whether connections depend on what an earlier daemon left, or, with paths in place and the program attached, on this one.
+    tenure: Tenure,
 }
 
 impl Attachment {
     /// Whether an earlier daemon left something, on which connections depend.
     pub(super) fn is_inherited(&self) -> bool {
-        self.inherited
+        self.tenure.is_inherited()
     }
 
     /// Takes note that an earlier daemon left something, if it did.
     pub(super) fn inherit(&mut self, left: bool) {
-        self.inherited |= left;
+        self.tenure.inherit(left);
     }
 
     /// Whether paths are in place and the program is attached.
     pub(super) fn is_at_work(&self) -> bool {
-        self.at_work
+        self.tenure.is_at_work()
     }
 
     /// Whether the program acts on the control group, as far as known.
@@ -83,13 +81,13 @@ impl Attachment {
         }
         match program.attach(cgroup) {
             // What was taken over goes on without new connections, until the control group is there.
-            Err(error) if self.inherited => {
+            Err(error) if self.tenure.is_inherited() => {
                 tracing::warn!(%error, "new connections are left alone until it is there");
                 self.detached = true;
             }
             attached => attached?,
         }
-        self.at_work = true;
+        self.tenure.begin();
         Ok(())
     }
 
@@ -110,10 +108,9 @@ impl Attachment {
     /// Whether a daemon that ends leaves what connections depend on; `keep` is what it was started with.
     pub(super) fn should_keep_state(&self, end: End, keep: bool) -> bool {
         match end {
-            End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
-            // A request to end a daemon that is not at work yet does not mean what an earlier one left.
-            End::Shutdown(Shutdown::CleanUp) if !self.at_work => self.inherited,
-            End::Shutdown(Shutdown::CleanUp) | End::Finished => keep,
+            // `agent stop` asks through the program, at which the caller looks.
+            End::Finished => keep,
+            _ => self.tenure.should_keep_state(end, keep),
         }
     }
 
