@@ -120,7 +120,7 @@ impl Effects {
         Ok(())
     }
 
-    /// The same, and logs nothing.
+    /// Asks the kernel about these packets, and logs nothing.
     pub async fn look_quietly(
         &mut self,
         netlink: &Netlink,

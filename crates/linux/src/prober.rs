@@ -418,7 +418,7 @@ impl Sent {
     }
 }
 
-/// The same moment by both clocks. They are read again if the process had to wait for the processor between them.
+/// The present by the monotonic clock and by the wall clock. They are read again if the process had to wait for the processor between them.
 fn readings() -> (Time, WallTime) {
     const AT_ONCE: Span = Span::from_micros(100);
     let mut readings = (monotonic_now(), wall_now());

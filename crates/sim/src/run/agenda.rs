@@ -1,11 +1,11 @@
-//! What is to be done in a run, and when.
+//! The tasks of a run, and when each is due.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use sidestep_engine::FlowId;
 use sidestep_net::{NodeId, Time};
 
-/// What is to be done at a certain time, in this order where times are equal.
+/// A task that is due at a certain time; in this order where times are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Task {
     /// The IGP has converged on what happened to links.

@@ -40,7 +40,7 @@ impl<'a> Links<'a> {
                 if network.state(arc) != Some(state) {
                     network.set_state(now, arc, state);
                 }
-                // An event begins RED's average anew, even where it changes nothing else.
+                // An event restarts RED's average, even where it changes nothing else.
                 let event = matches!(step.cause, Cause::Event(_));
                 if event || self.channels[arc.index()] != channel {
                     self.channels[arc.index()] = channel;

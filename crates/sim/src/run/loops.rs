@@ -50,7 +50,7 @@ pub(super) struct Traffic<'a> {
 }
 
 impl<'a> Traffic<'a> {
-    /// What is planned; nobody begins more yet.
+    /// The planned flows, without users and streams.
     pub(super) fn new(scenario: &'a Scenario, planned: Vec<Planned>) -> Self {
         Traffic { scenario, planned, namer: Namer::new(scenario), users: Vec::new(), streams: Vec::new() }
     }

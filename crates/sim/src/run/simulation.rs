@@ -49,7 +49,7 @@ pub(super) struct Simulation<'a> {
     /// What happens to links.
     pub(super) links: Links<'a>,
     pub(super) agenda: Agenda,
-    /// What is to be sent.
+    /// What the flows of the scenario send, planned before the run.
     pub(super) traffic: Traffic<'a>,
     pub(super) connections: Connections,
     sampling: Sampling,

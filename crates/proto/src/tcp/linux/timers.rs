@@ -101,12 +101,12 @@ impl Linux {
         }
     }
 
-    /// Sets the timer for a tail loss probe (`tcp_schedule_loss_probe`); `anew`: the timeout begins now.
+    /// Sets the timer for a tail loss probe (`tcp_schedule_loss_probe`); with `restarts` the timeout begins now.
     ///
     /// RFC 8985 §7.2: two smoothed round trips, as one would be over before ACKs that are a little late; more where one
     /// segment is out, whose ACK the receiver may delay (TLP.max_ack_delay); a second where no round trip is known; no
     /// later than the timeout.
-    pub(super) fn schedule_probe(&mut self, transfer: &Transfer, config: &Config, now: Time, anew: bool) -> bool {
+    pub(super) fn schedule_probe(&mut self, transfer: &Transfer, config: &Config, now: Time, restarts: bool) -> bool {
         if transfer.una == transfer.next || !self.may_probe(config) {
             return false;
         }
@@ -116,7 +116,7 @@ impl Linux {
             _ if transfer.outstanding() == 1 => 2 * srtt + config.min_rto.as_nanos(),
             _ => 2 * srtt + MIN,
         };
-        let timeout = if anew { self.rto } else { self.until_timeout(transfer, now) };
+        let timeout = if restarts { self.rto } else { self.until_timeout(transfer, now) };
         if timeout > 0 {
             after = after.min(timeout);
         }
