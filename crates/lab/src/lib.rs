@@ -1,6 +1,5 @@
 //! The lab: a scenario's network out of namespaces and userspace wires, with real kernels, real TCP and real agents.
 
-pub mod bench;
 mod choice;
 mod clock;
 mod daemons;
@@ -33,6 +32,7 @@ pub use error::LabError;
 pub use moves::Moves;
 pub use network::Network;
 pub use options::RunOptions;
+pub use processes::{Place, Process, stop_all};
 pub use run::{Observer, run};
 pub use site::{Cleaned, LabDir, clean};
 pub use system::{Hash, Registry, Run, Setup, System, congestion_controls};

@@ -100,7 +100,7 @@ impl Process {
     }
 
     /// What the process is called.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -126,7 +126,7 @@ impl Process {
     }
 
     /// Asks the process, and what it started, to end.
-    pub fn ask_to_stop(&mut self) {
+    pub(crate) fn ask_to_stop(&mut self) {
         if !self.has_ended() {
             // The process leads its own group and was not reaped, so the number still means that group.
             let _ = kill(Pid::from_raw(-(self.child.id() as i32)), Signal::SIGTERM);

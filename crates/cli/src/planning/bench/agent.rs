@@ -1,6 +1,6 @@
 //! `sidestep bench agent`.
 
-use sidestep_lab::bench::{self, BenchOptions};
+use sidestep_pathchanger::lab::bench::{self, BenchOptions};
 
 use super::{Case, Report};
 use crate::{failure::Failure, planning::progress::BenchProgress};

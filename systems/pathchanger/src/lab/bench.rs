@@ -9,11 +9,11 @@ mod stage;
 
 use std::path::PathBuf;
 
+use sidestep_lab::LabError;
 use sidestep_linux::bpf::host::{HostProgram, ProgramRuns, RunStats};
 
 pub use self::crowd::{Crowd, MAX_CONNECTIONS, crowd};
 use self::{load::Sample, stage::Stage};
-use crate::error::LabError;
 
 /// What to measure.
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ use std::{
 };
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use sidestep_lab::LabError;
 use sidestep_linux::{
     bpf::host::{HostConnection, HostProgram},
     monotonic_now,
@@ -21,7 +22,6 @@ use super::{
     load::{failed, open},
     stage::{self, Stage},
 };
-use crate::error::LabError;
 
 /// Most connections: they all have one client, whose ports are about 28,000.
 pub const MAX_CONNECTIONS: u32 = 20_000;

@@ -14,18 +14,13 @@ use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
 };
+use sidestep_lab::{LabDir, LabError, Place, Process, stop_all};
 use sidestep_linux::{
     LinuxError,
     bpf::{host::Pins, idle::IdlePrograms},
     cgroup::{self, Cgroup},
     netlink::{self, MAIN_TABLE, Netlink, NextHop, Route, Target},
     netns::{NetNs, set_sysctl},
-};
-
-use crate::{
-    error::LabError,
-    processes::{Place, Process, stop_all},
-    site::LabDir,
 };
 
 /// Where the server listens.

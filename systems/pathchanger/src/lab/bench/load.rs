@@ -12,10 +12,10 @@ use nix::sys::{
     socket::{setsockopt, sockopt},
     time::TimeVal,
 };
+use sidestep_lab::LabError;
 use sidestep_linux::{LinuxError, cpu_seconds};
 
 use super::stage::{PORT, SERVER, Stage};
-use crate::error::LabError;
 
 /// An amount of traffic, and the time that it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
