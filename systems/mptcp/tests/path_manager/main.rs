@@ -6,7 +6,7 @@
 #[expect(dead_code, reason = "the tests of edges use the rest")]
 mod daemon;
 mod silent_path;
-#[path = "../../../../crates/lab/tests/agent/support/sockets.rs"]
+#[path = "../../../pathchanger/tests/agent/support/sockets.rs"]
 #[expect(dead_code, reason = "the tests of the agent use the rest")]
 mod sockets;
 mod support;

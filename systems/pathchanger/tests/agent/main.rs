@@ -3,6 +3,8 @@
 //! Everything runs in this process. Sockets count as those of a control group because a short-lived child makes them
 //! there (`support/sockets.rs`); wires fail by command; what the agent left in the kernel is read back.
 
+#![expect(clippy::disallowed_methods, reason = "tests of the kernel have a clock and threads")]
+
 mod attachment;
 mod congestion_control;
 mod controller;
