@@ -37,7 +37,7 @@ pub struct Sink {
     pub name: String,
     /// Where it runs.
     pub node: NodeId,
-    /// Whether agents may move its connections.
+    /// Whether daemons may move its connections.
     pub steered: bool,
     /// What to run.
     pub command: Command,
@@ -56,7 +56,7 @@ pub struct Source {
     pub to: NodeId,
     /// Port there.
     pub port: u16,
-    /// Whether agents may move its connections.
+    /// Whether daemons may move its connections.
     pub steered: bool,
     /// How the data travel.
     pub data: Data,

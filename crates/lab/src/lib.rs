@@ -1,4 +1,4 @@
-//! The lab: a scenario's network out of namespaces and userspace wires, with real kernels, real TCP and real agents.
+//! The lab: a scenario's network out of namespaces and userspace wires, with real kernels, real TCP and real daemons.
 
 mod choice;
 mod clock;
