@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| sidestep_linux::fuzzing::read_pins(bytes));
+fuzz_target!(|bytes: &[u8]| sidestep_pathchanger::daemon::program::fuzzing::read_pins(bytes));

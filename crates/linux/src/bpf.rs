@@ -1,14 +1,12 @@
-//! The BPF programs: loaded from bytecode that is part of this library, checked by the kernel's verifier.
+//! BPF programs: loaded from bytecode that is part of a library, checked by the kernel's verifier.
+//!
+//! A loader opens the [`bytecode!`](bytecode) that its crate's build script has compiled, [`load`]s it, and finds its
+//! [`map`]s and [`program`]s by their names. The modules are loaders of programs that any lab or daemon can use.
 
 pub mod arrivals;
 pub mod attached;
-pub mod balance;
 pub mod congestion_control;
-pub mod ecn;
-pub mod host;
 pub mod idle;
-pub mod parity;
-pub mod passive;
 
 use std::{io, os::fd::AsRawFd, path::Path};
 
@@ -30,10 +28,13 @@ pub const MAX_SLOTS: u32 = 63;
 const NEEDS_BPF: &str = "it needs cgroup BPF with BTF (CONFIG_CGROUP_BPF, CONFIG_DEBUG_INFO_BTF, Linux 6.1 or later)";
 
 /// Bytecode with the alignment that an ELF reader may rely on.
+#[doc(hidden)]
+#[derive(Debug)]
 #[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
+pub struct Aligned<T: ?Sized>(pub T);
 
-/// The bytecode of `$name.bpf.c`.
+/// The bytecode of `$name.bpf.c`, which the build script of the calling crate has compiled.
+#[macro_export]
 macro_rules! bytecode {
     ($name:literal) => {{
         static OBJECT: &$crate::bpf::Aligned<[u8]> =
@@ -41,19 +42,19 @@ macro_rules! bytecode {
         &OBJECT.0
     }};
 }
-use bytecode;
+pub use bytecode;
 
 /// Opens bytecode; maps and constants can be changed before [`load`].
 ///
 /// The constants become the map `sidestep.rodata`, named after the object, so that `bpftool` shows whose it is.
-fn open(name: &str, bytecode: &[u8]) -> Result<OpenObject> {
+pub fn open(name: &str, bytecode: &[u8]) -> Result<OpenObject> {
     libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!(target: "libbpf", "{}", text.trim_end()))));
     let opened = ObjectBuilder::default().name("sidestep").and_then(|builder| builder.open_memory(bytecode));
     opened.map_err(|error| failed(format!("opening BPF program {name}"), &error))
 }
 
 /// Sets the constants of a program, all of them together as they lie in its `.rodata`.
-fn set_constants(open: &mut OpenObject, bytes: &[u8]) -> Result<()> {
+pub fn set_constants(open: &mut OpenObject, bytes: &[u8]) -> Result<()> {
     for mut map in open.maps_mut() {
         if map.name().to_string_lossy().ends_with(".rodata") {
             map.set_initial_value(bytes).map_err(|error| failed("setting up a BPF program", &error))?;
@@ -63,7 +64,7 @@ fn set_constants(open: &mut OpenObject, bytes: &[u8]) -> Result<()> {
 }
 
 /// Makes the kernel verify and load the programs of an object.
-fn load(name: &str, open: OpenObject) -> Result<Object> {
+pub fn load(name: &str, open: OpenObject) -> Result<Object> {
     open.load().map_err(|error| {
         let what = format!("loading BPF program {name}");
         // libbpf-rs keeps the number for its text only.
@@ -77,7 +78,7 @@ fn load(name: &str, open: OpenObject) -> Result<Object> {
 
 /// A map of this name. A map that was taken over has the name that the kernel knows, which is empty if libbpf could not make sure
 /// that the kernel takes names; it is then known by its pin.
-fn map<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::Map<'obj>> {
+pub fn map<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::Map<'obj>> {
     let is_pinned_as =
         |map: &libbpf_rs::Map<'_>| map.get_pin_path().and_then(|pin| Path::new(pin).file_name()) == Some(name.as_ref());
     object
@@ -87,7 +88,7 @@ fn map<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::Map<'obj>> {
 }
 
 /// The keys of a map. Unlike an iterator of libbpf-rs, it does not take an error for the end.
-fn keys(map: &impl MapCore) -> Result<Vec<Vec<u8>>> {
+pub fn keys(map: &impl MapCore) -> Result<Vec<Vec<u8>>> {
     let mut keys: Vec<Vec<u8>> = Vec::new();
     let mut next = vec![0; map.key_size() as usize];
     // Were keys removed meanwhile, the kernel would begin again.
@@ -112,7 +113,7 @@ fn keys(map: &impl MapCore) -> Result<Vec<Vec<u8>>> {
 /// Calls `visit` with the key and the value of each entry of a hash map, of which the kernel copies thousands at once.
 ///
 /// The iterator of libbpf-rs would end at the first batch that is not full, as all of a hash map may be.
-fn each_entry(map: &impl MapCore, mut visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
+pub fn each_entry(map: &impl MapCore, mut visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
     let (key_size, value_size) = (map.key_size() as usize, map.value_size() as usize);
     let mut room = 4096_usize.min(map.max_entries() as usize);
     let (mut keys, mut values) = (Vec::new(), Vec::new());
@@ -156,7 +157,8 @@ fn each_entry(map: &impl MapCore, mut visit: impl FnMut(&[u8], &[u8])) -> Result
     }
 }
 
-fn program<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::ProgramMut<'obj>> {
+/// The program of this name.
+pub fn program<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::ProgramMut<'obj>> {
     object
         .progs_mut()
         .find(|program| program.name() == name)
@@ -164,7 +166,7 @@ fn program<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::ProgramM
 }
 
 /// Adds up the values of one entry of a per-CPU array of `u64`.
-fn per_cpu_sum(map: &libbpf_rs::Map<'_>, index: u32) -> Result<u64> {
+pub fn per_cpu_sum(map: &libbpf_rs::Map<'_>, index: u32) -> Result<u64> {
     let values = map
         .lookup_percpu(&index.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
         .map_err(|error| failed("reading BPF counters", &error))?;
@@ -172,7 +174,8 @@ fn per_cpu_sum(map: &libbpf_rs::Map<'_>, index: u32) -> Result<u64> {
     Ok(values.iter().filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?))).sum())
 }
 
-fn failed(what: impl Into<String>, error: &libbpf_rs::Error) -> LinuxError {
+/// A failure of libbpf, sorted by its kind.
+pub fn failed(what: impl Into<String>, error: &libbpf_rs::Error) -> LinuxError {
     let what = what.into();
     match error.kind() {
         ErrorKind::PermissionDenied => LinuxError::Privilege { what, why: cause(Deed::Request) },
@@ -184,7 +187,7 @@ fn failed(what: impl Into<String>, error: &libbpf_rs::Error) -> LinuxError {
 }
 
 /// As [`failed`], where a program was to be attached to a control group: those of others may stand in the way.
-fn failed_attach(what: impl Into<String>, cgroup: &Path, error: &libbpf_rs::Error) -> LinuxError {
+pub fn failed_attach(what: impl Into<String>, cgroup: &Path, error: &libbpf_rs::Error) -> LinuxError {
     if error.kind() == ErrorKind::PermissionDenied
         && let Some(by) = attached::others(cgroup).refusal()
     {

@@ -24,7 +24,7 @@ impl Privileges {
     pub const NET_ADMIN: Capability = Capability(12, "CAP_NET_ADMIN");
     /// Namespaces, among much else.
     pub const SYS_ADMIN: Capability = Capability(21, "CAP_SYS_ADMIN");
-    /// Programs that the verifier does not harden against speculation. It cannot harden the path changer.
+    /// Programs that the verifier does not harden against speculation. It cannot harden every program.
     pub const PERFMON: Capability = Capability(38, "CAP_PERFMON");
     /// BPF programs and maps.
     pub const BPF: Capability = Capability(39, "CAP_BPF");
@@ -50,8 +50,8 @@ impl Privileges {
         self.without(&[Self::BPF, Self::NET_ADMIN])
     }
 
-    /// What is missing for the path changer's program; `None` if nothing is.
-    pub fn without_path_changer(self) -> Option<String> {
+    /// What is missing for a program that the verifier cannot harden; `None` if nothing is.
+    pub fn without_unhardened_bpf(self) -> Option<String> {
         self.without(&[Self::BPF, Self::NET_ADMIN, Self::PERFMON])
     }
 
@@ -80,10 +80,10 @@ mod tests {
         assert_eq!(none.without_bpf().as_deref(), Some("this process lacks CAP_BPF and CAP_NET_ADMIN"));
         let three = Privileges::parse("CapPrm:\t0\nCapEff:\t000000c000001000\n");
         assert!(three.has(Privileges::BPF) && three.has(Privileges::NET_ADMIN) && !three.has(Privileges::SYS_ADMIN));
-        assert_eq!(three.without_path_changer(), None);
+        assert_eq!(three.without_unhardened_bpf(), None);
         let two = Privileges::parse("CapEff:\t0000008000001000\n");
         assert_eq!(two.without_bpf(), None);
-        assert_eq!(two.without_path_changer().as_deref(), Some("this process lacks CAP_PERFMON"));
+        assert_eq!(two.without_unhardened_bpf().as_deref(), Some("this process lacks CAP_PERFMON"));
         let old = Privileges::parse("CapEff:\t0000000000200000\n");
         assert_eq!(old.without_bpf().as_deref(), Some("this process lacks CAP_NET_ADMIN"));
         assert!(!Privileges::parse("nonsense").has(Privileges::NET_ADMIN));

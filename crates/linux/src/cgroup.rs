@@ -1,4 +1,4 @@
-//! Control groups (version 2): where the path changer attaches, and how a lab finds all its processes again.
+//! Control groups (version 2): where programs are attached, and how a lab finds all its processes again.
 
 use std::{
     fs::{self, File},

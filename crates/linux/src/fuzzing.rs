@@ -11,7 +11,7 @@ use sidestep_proto::{
     stamp::{self, Reflector, ReflectorConfig, ReflectorPacket, Request, WallTime},
 };
 
-use crate::{bpf, marks, mptcp::MptcpInfo, netlink, nftables, sock_diag};
+use crate::{marks, mptcp::MptcpInfo, netlink, nftables, sock_diag};
 
 /// Reads bytes as an answer or a report of rtnetlink: interfaces, addresses, rules and routes.
 pub fn read_routing(bytes: &[u8]) {
@@ -32,11 +32,6 @@ pub fn read_sockets(bytes: &[u8]) {
 pub fn read_filters(bytes: &[u8]) {
     marks::fuzzing::read(bytes);
     nftables::fuzzing::read(bytes);
-}
-
-/// Reads bytes as a key or a value of each pinned map, as an event, and as what the iterators over sockets write.
-pub fn read_pins(bytes: &[u8]) {
-    bpf::host::fuzzing::read(bytes);
 }
 
 /// Reads bytes as what may come to a prober (echo replies, UDP echoes, answers of STAMP, and what ICMP errors quote), and has a

@@ -4,11 +4,11 @@
 //!
 //! - Constructors open or make something in the calling thread's network namespace
 //!   ([`Netlink::open`](netlink::Netlink::open), [`NetNs::create`](netns::NetNs::create), [`Tap`](tap::Tap),
-//!   [`HostProgram::load`](bpf::host::HostProgram::load)). What they made goes with the value, unless its documentation says
+//!   [`Arrivals::load`](bpf::arrivals::Arrivals::load)). What they made goes with the value, unless its documentation says
 //!   that it is kept.
 //! - Setters change the kernel, and change nothing where it is as wanted already
-//!   ([`add_route`](netlink::Netlink::add_route), [`set_paths`](bpf::host::HostProgram::set_paths)).
-//! - Getters read it ([`interfaces`](netlink::Netlink::interfaces), [`counters`](bpf::host::HostProgram::counters)).
+//!   ([`add_route`](netlink::Netlink::add_route), [`DrawTable::replace`](nftables::DrawTable::replace)).
+//! - Getters read it ([`interfaces`](netlink::Netlink::interfaces), [`refused`](bpf::congestion_control::CongestionControl::refused)).
 //!   [`probe`] finds out what this kernel can do.
 //!
 //! Each returns a [`LinuxError`], which states what was attempted and what the user can do: get a privilege, get a kernel
@@ -30,7 +30,7 @@
 //! ```
 
 pub mod bpf;
-mod capabilities;
+pub mod capabilities;
 pub mod cgroup;
 pub mod claim;
 pub mod counters;
@@ -39,7 +39,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod marks;
-mod mounts;
+pub mod mounts;
 pub mod mptcp;
 pub mod netlink;
 pub mod netns;

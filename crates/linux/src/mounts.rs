@@ -19,7 +19,7 @@ const INIT_ROOT: &str = "/proc/1/root";
 
 /// A kind of file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Control groups, version 2.
     Cgroup2,
     /// Pinned BPF objects.
@@ -42,13 +42,13 @@ impl Kind {
     }
 
     /// Whether `path`, or the nearest directory above it that exists, is in such a file system.
-    pub(crate) fn holds(self, path: &Path) -> bool {
+    pub fn holds(self, path: &Path) -> bool {
         let there = path.ancestors().find(|ancestor| ancestor.exists());
         there.and_then(|there| statfs(there).ok()).is_some_and(|system| system.filesystem_type() == self.magic())
     }
 
     /// Where such a file system is mounted: in this mount namespace, or else in that of the init process.
-    pub(crate) fn mount_point(self) -> Option<PathBuf> {
+    pub fn mount_point(self) -> Option<PathBuf> {
         let places = [("/", "/proc/self/mountinfo"), (INIT_ROOT, "/proc/1/mountinfo")];
         places.iter().find_map(|(root, table)| {
             let points = mount_points(&fs::read_to_string(table).ok()?, self.name());
@@ -59,12 +59,12 @@ impl Kind {
     }
 
     /// Where the init process has such file systems, by its own account.
-    pub(crate) fn mount_points_of_init(self) -> Vec<PathBuf> {
+    pub fn mount_points_of_init(self) -> Vec<PathBuf> {
         fs::read_to_string("/proc/1/mountinfo").map(|table| mount_points(&table, self.name())).unwrap_or_default()
     }
 
     /// `path`, or the same path as the init process sees it, whichever is in such a file system; `None` if neither is.
-    pub(crate) fn locate(self, path: &Path) -> Option<PathBuf> {
+    pub fn locate(self, path: &Path) -> Option<PathBuf> {
         [path.to_path_buf(), below(INIT_ROOT, path)].into_iter().find(|path| self.holds(path))
     }
 }

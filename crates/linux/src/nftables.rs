@@ -1,7 +1,7 @@
 //! A table of nf_tables that draws a path for packets that leave without a socket of their own.
 //!
-//! A SYN-ACK belongs to a connection that is not there yet, and a reset to one that is gone: no program of the path changer
-//! can move them. A chain of the type `route` can. It changes the mark of each packet as it leaves, and the kernel looks
+//! A SYN-ACK belongs to a connection that is not there yet, and a reset to one that is gone: no program
+//! on a control group can move them. A chain of the type `route` can. It changes the mark of each packet as it leaves, and the kernel looks
 //! the route up again. Transmissions of one SYN-ACK are drawn independently, so that a dead path costs one of them.
 //!
 //! The table exists in one network namespace, and sees packets of that namespace only. It cannot distinguish

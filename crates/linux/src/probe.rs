@@ -9,30 +9,18 @@ mod features;
 pub(crate) mod machine;
 mod mptcp;
 mod network;
+mod part;
 
+pub use bpf::{try_on_control_groups, try_program};
 pub use egress::Egress;
-pub use features::{FEATURES, Feature, Need};
+pub use features::{Feature, features};
+pub use part::Part;
 
-use std::path::Path;
-
-use crate::{capabilities::Privileges, error::LinuxError};
-
-/// What runs on the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// The host daemon.
-    Agent,
-    /// The router daemon.
-    Router,
-    /// The lab.
-    Lab,
-    /// The path manager for MPTCP.
-    PathManager,
-    /// The edge daemon.
-    Edge,
-    /// The route controller of an edge.
-    RouteControl,
-}
+use crate::{
+    capabilities::Privileges,
+    error::{LinuxError, Result},
+    netlink::Interface,
+};
 
 /// What a trial found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,36 +37,18 @@ pub enum Finding {
 #[derive(Clone, Debug)]
 pub struct Probed {
     /// The feature.
-    pub feature: &'static Feature,
+    pub feature: Feature,
     /// What was found.
     pub finding: Finding,
 }
 
-/// The machine, and what was found of each feature, in the order of [`FEATURES`].
+/// The machine, and what was found of each feature, in the order of [`features`].
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The kernel's release, as `uname -r` gives it.
     pub kernel: String,
     /// Each feature.
     pub features: Vec<Probed>,
-}
-
-impl Part {
-    /// All of them.
-    pub const ALL: [Part; 6] =
-        [Part::Agent, Part::Router, Part::Lab, Part::PathManager, Part::Edge, Part::RouteControl];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Agent => "agent",
-            Part::Router => "router",
-            Part::Lab => "lab",
-            Part::PathManager => "mptcp-pm",
-            Part::Edge => "edge",
-            Part::RouteControl => "route-control",
-        }
-    }
 }
 
 impl Finding {
@@ -88,7 +58,7 @@ impl Finding {
     }
 
     /// The finding of a trial that changed something. A trial that was not permitted counts as not tried.
-    fn of<T>(tried: crate::Result<T>) -> Self {
+    fn of<T>(tried: Result<T>) -> Self {
         tried.map_or_else(|error| Finding::failed(&error), |_| Finding::present())
     }
 
@@ -108,10 +78,8 @@ impl Finding {
 
 impl Report {
     /// The features that `part` cannot do without and that were not found to work.
-    pub fn lacking(&self, part: Part) -> impl Iterator<Item = &Probed> {
-        self.features
-            .iter()
-            .filter(move |probed| probed.feature.need(part) == Need::Required && !probed.finding.is_present())
+    pub fn lacking(&self, part: &Part) -> impl Iterator<Item = &Probed> {
+        self.features.iter().filter(|probed| probed.is_lacking(part))
     }
 
     /// What was found of the feature `id`.
@@ -129,27 +97,45 @@ pub struct Mask {
     pub of: String,
 }
 
-/// Tries every feature; as for marks, whether rules of others leave the bits of `masks` alone, and as for path MTUs and VRFs, those
-/// of `egresses`, to whose targets some packets go. An agent's programs are attached to `cgroup` for a moment, `None` being the
-/// root.
+/// Attaches a program that is loaded to the ingress of an interface of Ethernet, and detaches it.
+pub type TryFilter = Box<dyn FnOnce(&Interface) -> Result<()> + Send>;
+
+/// What is tried, beside the features of every kernel.
+#[derive(Clone, Debug)]
+pub struct Trial<'a> {
+    /// What was found of our own programs.
+    pub own: Vec<Probed>,
+    /// Loads the program that is tried on ingress; `None`: none is.
+    pub filter: Option<fn() -> Result<TryFilter>>,
+    /// The bits of marks of which is asked whether rules of others leave them alone.
+    pub masks: &'a [Mask],
+    /// The egresses whose path MTUs and VRFs are looked at, with packets to some of their targets; or why none are.
+    pub egresses: std::result::Result<&'a [Egress], &'a str>,
+}
+
+impl Default for Trial<'_> {
+    fn default() -> Self {
+        Trial { own: Vec::new(), filter: None, masks: &[], egresses: Err("no egresses are known") }
+    }
+}
+
+/// Tries every feature.
 ///
 /// Without CAP_SYS_ADMIN the process enters a user namespace for good, in which it can try networks. The kernel allows that
 /// only while the process has a single thread. Modules that the kernel loads for a trial stay loaded.
-pub fn probe(masks: &[Mask], egresses: &[Egress], cgroup: Option<&Path>) -> Report {
+pub fn probe(trial: Trial<'_>) -> Report {
+    let Trial { own, filter, masks, egresses } = trial;
     let privileges = Privileges::read();
     let mut findings = machine::probe(&privileges);
-    findings.extend(bpf::probe(&privileges, cgroup));
+    findings.extend(bpf::probe(&privileges));
     findings.push(("path-mtu", egress::path_mtu(egresses, privileges)));
-    findings.extend(network::probe(&privileges, masks, egresses));
+    findings.extend(network::probe(&privileges, filter, masks, egresses));
+    findings.extend(own.iter().map(|probed| (probed.feature.id, probed.finding.clone())));
     let finding = |id: &str| findings.iter().find(|(found, _)| *found == id).map(|(_, finding)| finding.clone());
     let untried = || Finding::Untried("nothing tries it".into());
-    let features = FEATURES.iter();
-    Report {
-        kernel: machine::kernel_release(),
-        features: features
-            .map(|feature| Probed { feature, finding: finding(feature.id).unwrap_or_else(untried) })
-            .collect(),
-    }
+    let own: Vec<_> = own.iter().map(|probed| probed.feature).collect();
+    let probed = |feature: Feature| Probed { finding: finding(feature.id).unwrap_or_else(untried), feature };
+    Report { kernel: machine::kernel_release(), features: features(&own).into_iter().map(probed).collect() }
 }
 
 /// Findings by the id of their feature.
@@ -158,7 +144,12 @@ type Findings = Vec<(&'static str, Finding)>;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cgroup, netns::NetNs, testing::root_or_skip};
+    use crate::{bpf::arrivals::Arrivals, cgroup, netns::NetNs, testing::root_or_skip};
+
+    fn filter() -> Result<TryFilter> {
+        let arrivals = Arrivals::load()?;
+        Ok(Box::new(move |interface| arrivals.attach(interface.index)))
+    }
 
     #[test]
     fn every_feature_is_tried_works_here_and_leaves_nothing() {
@@ -175,7 +166,7 @@ mod tests {
         let report = namespace
             .run(|| {
                 let before = (in_it("dev"), in_it("ipv6_route"));
-                let report = probe(&[], &[], None);
+                let report = probe(Trial { filter: Some(filter), ..Trial::default() });
                 assert_eq!((in_it("dev"), in_it("ipv6_route")), before);
                 Ok(report)
             })
@@ -184,10 +175,11 @@ mod tests {
         for probed in &report.features {
             assert_ne!(probed.finding, Finding::Untried("nothing tries it".into()), "{}", probed.feature.id);
         }
-        for part in Part::ALL {
-            let lacking: Vec<_> = report.lacking(part).collect();
-            assert!(lacking.is_empty(), "{}: {lacking:#?}", part.name());
-        }
+        // Those of the machine's settings, and of its egresses.
+        let settings = ["bpffs", "reverse-path", "forwarding", "vrf", "path-mtu", "multipath-seed", "mptcp-id-0"];
+        let lacking = report.features.iter().filter(|probed| !probed.finding.is_present());
+        let lacking: Vec<_> = lacking.filter(|probed| !settings.contains(&probed.feature.id)).collect();
+        assert!(lacking.is_empty(), "{lacking:#?}");
     }
 
     #[test]
@@ -197,16 +189,5 @@ mod tests {
         assert!(matches!(number(libc::EPERM), Finding::Untried(_)));
         assert!(matches!(number(libc::EOPNOTSUPP), Finding::Missing(_)));
         assert!(matches!(number(libc::EINVAL), Finding::Missing(_)));
-    }
-
-    #[test]
-    fn a_part_lacks_what_it_requires_and_what_was_not_tried() {
-        let features = FEATURES.iter().map(|feature| Probed { feature, finding: Finding::Untried("why".into()) });
-        let report = Report { kernel: "6.1".into(), features: features.collect() };
-        for part in Part::ALL {
-            let required = FEATURES.iter().filter(|feature| feature.need(part) == Need::Required).count();
-            assert!(required > 0);
-            assert_eq!(report.lacking(part).count(), required);
-        }
     }
 }

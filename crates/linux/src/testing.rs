@@ -1,5 +1,8 @@
 //! For tests that need root: they are skipped without it, and report this. Nodes and cables for tests with networks of their own.
 
+pub mod egresses;
+mod names;
+
 use std::{
     fs::File,
     os::{
@@ -17,6 +20,7 @@ use libbpf_rs::{
     query::{LinkInfo, LinkInfoIter, LinkTypeInfo},
 };
 
+pub use self::names::assert_names_are_shown;
 use crate::{netlink, netns::NetNs};
 
 /// Whether the test may run as root; otherwise prints that `what` is skipped.

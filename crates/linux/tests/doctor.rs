@@ -1,11 +1,11 @@
-//! What doctor reports about a route controller's egresses, in networks that have each of the faults that it knows.
+//! What doctor reports about a site's egresses, in networks that have each of the faults that it knows.
 
 use std::process::Command;
 
 use sidestep_linux::{
     netlink,
     netns::{NetNs, set_sysctl},
-    probe::{Egress, Finding, probe},
+    probe::{Egress, Finding, Trial, probe},
     testing::{cable, ip, root_or_skip},
 };
 
@@ -57,7 +57,8 @@ impl Net {
             targets: targets.iter().map(|target| target.parse().unwrap()).collect(),
         };
         let egresses: Vec<_> = ["first", "second"].into_iter().enumerate().map(egress).collect();
-        self.edge.run(|| Ok(probe(&[], &egresses, None).finding(id).unwrap().clone())).unwrap()
+        let trial = || Trial { egresses: Ok(&egresses), ..Trial::default() };
+        self.edge.run(|| Ok(probe(trial()).finding(id).unwrap().clone())).unwrap()
     }
 
     fn missing(&self, id: &str, targets: &[&str]) -> String {
@@ -87,7 +88,7 @@ fn egresses_that_carry_the_same_are_found_so_by_packets_to_their_targets() {
     let silent = "1500 by the interface of first, behind which nobody answered; \
                   1500 by the interface of second, behind which nobody answered";
     assert_eq!(net.finding("path-mtu", &["10.3.0.77"]), Finding::Present(silent.into()));
-    let none = net.edge.run(|| Ok(probe(&[], &[], None))).unwrap();
+    let none = net.edge.run(|| Ok(probe(Trial::default()))).unwrap();
     for id in ["path-mtu", "vrf"] {
         assert!(matches!(none.finding(id), Some(Finding::Untried(_))), "{id} without egresses");
     }

@@ -8,6 +8,7 @@ mod connection;
 mod host;
 mod manager;
 mod metrics;
+pub mod needs;
 mod ports;
 mod state;
 mod status;

@@ -49,7 +49,11 @@
 //! # }
 //! ```
 
+pub mod ecn_decap;
 mod host;
+pub mod needs;
+pub mod parity;
+pub mod program;
 mod router;
 
 pub use host::{

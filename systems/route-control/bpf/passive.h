@@ -3,7 +3,7 @@
 #ifndef SIDESTEP_PASSIVE_H
 #define SIDESTEP_PASSIVE_H
 
-#include "policy/types.h"
+#include "policy/ints.h"
 
 /* Most egresses; a power of two. */
 #define PASSIVE_EGRESSES 16

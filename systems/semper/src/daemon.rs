@@ -2,13 +2,16 @@
 //!
 //! A packet never waits for the daemon. If it dies, program, rules and routes stay, and flows go on along their paths.
 
+pub mod balancer;
 mod config;
 mod destinations;
 mod effect;
 mod hash_doubts;
 mod kernel;
 mod metrics;
+pub mod needs;
 mod offload;
+pub mod parity;
 mod path_routing;
 mod peer;
 mod probe_config;
@@ -27,10 +30,7 @@ use sidestep_hostd::{
     inputs::{Input, Inputs},
     paths::{check_reserved, check_tables},
 };
-use sidestep_linux::{
-    bpf::balance::BalancerConfig,
-    netlink::{Netlink, RoutingChange},
-};
+use sidestep_linux::netlink::{Netlink, RoutingChange};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::{
@@ -46,6 +46,7 @@ pub use self::{
     },
 };
 use self::{destinations::Destinations, path_routing::PathRouting, program::Program};
+use crate::daemon::balancer::BalancerConfig;
 
 /// What the edge daemon needs to know.
 #[derive(Clone, Debug)]

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use sidestep_hostd::Proposal;
-use sidestep_pathchanger::daemon::{propose, stop_host};
+use sidestep_pathchanger::daemon::{program::Pins, propose, stop_host};
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
-use sidestep_linux::bpf::host::Pins;
 
 use super::{
     obstacles::print_obstacles,

@@ -9,11 +9,11 @@ use std::{
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serve};
 use sidestep_hostd::{Captured, MetricsConfig, Scrapes, captured};
-use sidestep_linux::{LinuxError, bpf::host::Pins, netlink::InnerRoute};
+use sidestep_linux::{LinuxError, netlink::InnerRoute};
 use sidestep_net::{ParseError, Topology, topology_file};
 use sidestep_pathchanger::daemon::{
-    HostConfig, HostOptions, RecordFile, RouterOptions, cannot_reset, doubtful_sources, reaches, run_host, run_router,
-    stop_router,
+    HostConfig, HostOptions, RecordFile, RouterOptions, cannot_reset, doubtful_sources, program::Pins, reaches,
+    run_host, run_router, stop_router,
 };
 use sidestep_paths::PathSettings;
 use tokio::sync::mpsc::UnboundedReceiver;

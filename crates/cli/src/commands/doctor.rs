@@ -3,41 +3,79 @@
 use std::path::Path;
 
 use comfy_table::{Table, presets};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use sidestep_hostd::{MetricsConfig, restored_marks};
 use sidestep_linux::{
     netlink::{DefaultRoute, Interface, Netlink, block_on},
-    probe::{Egress, Finding, Mask, Need, Part, Probed, Report, probe},
+    probe::{Egress, Feature, Finding, Mask, Part, Probed, Report, Trial, probe},
 };
-use sidestep_pathchanger::daemon::{HostConfig, cannot_reset, doubtful_sources, masks_at_work, overrides_at_work};
+use sidestep_mptcp::daemon::needs::PATH_MANAGER;
+use sidestep_pathchanger::daemon::{
+    HostConfig, cannot_reset, doubtful_sources, masks_at_work,
+    needs::{self as pathchanger, AGENT, ROUTER},
+    overrides_at_work,
+};
 use sidestep_policy::PathchangerSettings;
-use sidestep_route_control::daemon::{EgressStatus, RouteControlConfig, route_control_status};
-use sidestep_semper::daemon::edge_status;
+use sidestep_route_control::daemon::{EgressStatus, RouteControlConfig, needs::ROUTE_CONTROL, route_control_status};
+use sidestep_semper::daemon::{
+    edge_status,
+    needs::{self as semper, EDGE},
+};
 
 use super::{daemons::read_config, edge::read_route_control, obstacles::obstacles, print_json, read, runtime};
 use crate::failure::{Failure, Outcome};
+
+/// Who may run here, in the order in which they are shown.
+const PARTS: [Part; 6] = [AGENT, ROUTER, LAB, PATH_MANAGER, EDGE, ROUTE_CONTROL];
+
+/// The lab, which runs all of them.
+const LAB: Part = Part {
+    name: "lab",
+    required: &[
+        "capabilities",
+        "perfmon",
+        "root",
+        "cgroup2",
+        "btf",
+        "sock-ops",
+        "sk-storage",
+        "ring-buffer",
+        "lpm-trie",
+        "path-changer",
+        "network-namespaces",
+        "ipv6",
+        "policy-routing",
+        "seg6-inline",
+        "seg6-end",
+        "seg6-b6-encaps",
+        "seg6-dt6",
+        "seg6-enabled",
+        "tc-bpf",
+        "ecn",
+        "tap",
+        "sock-diag",
+    ],
+    useful: &["nf-tables", "congestion-control", "mptcp", "mptcp-pm"],
+    without: &[
+        ("root", "no lab: it makes namespaces, devices and control groups"),
+        ("network-namespaces", "no lab"),
+        ("congestion-control", "scenarios that name another one do not run"),
+        ("tap", "no wires, hence no lab"),
+    ],
+};
+
+const NO_EGRESSES: &str = "no two egresses are known here: give a route controller's file (--config FILE)";
 
 /// What is printed as JSON.
 #[derive(Debug, Serialize)]
 struct Shown<'a> {
     schema: u32,
     kernel: &'a str,
-    ready: Ready,
+    /// Whether each part has all that it requires.
+    #[serde(serialize_with = "by_name")]
+    ready: [(&'static str, bool); PARTS.len()],
     warnings: &'a [String],
     features: Vec<ShownFeature<'a>>,
-}
-
-/// Whether each part has all that it requires.
-#[derive(Debug, Serialize)]
-struct Ready {
-    agent: bool,
-    router: bool,
-    lab: bool,
-    #[serde(rename = "mptcp-pm")]
-    path_manager: bool,
-    edge: bool,
-    #[serde(rename = "route-control")]
-    route_control: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -57,11 +95,11 @@ struct ShownFeature<'a> {
 pub fn run(file: Option<&Path>, cgroup: Option<&Path>, json: bool) -> Outcome {
     let is_route_control = |file: &Path| Ok::<_, Failure>(RouteControlConfig::is_one(&read(file)?));
     let part = match file.map(is_route_control).transpose()? {
-        Some(true) => Part::RouteControl,
-        _ => Part::Agent,
+        Some(true) => ROUTE_CONTROL,
+        _ => AGENT,
     };
     let of = |other| file.filter(|_| part == other);
-    let host = of(Part::Agent).map(|file| read_config(file, &MetricsConfig::default(), true)).transpose()?;
+    let host = of(AGENT).map(|file| read_config(file, &MetricsConfig::default(), true)).transpose()?;
     let masks = masks(file.zip(host.as_ref()))?;
     // Before the trials, which may enter another namespace.
     let lacking = host.as_ref().and_then(|config| cannot_reset(&config.agent));
@@ -71,11 +109,14 @@ pub fn run(file: Option<&Path>, cgroup: Option<&Path>, json: bool) -> Outcome {
     // A user who may not ask the edge daemon does not see its doubts.
     doubts.extend(edge_status().ok().flatten().iter().flat_map(|edge| edge.doubts.iter().map(ToString::to_string)));
     let obstacles = obstacles_here(&masks);
-    let egresses = match of(Part::RouteControl) {
+    let egresses = match of(ROUTE_CONTROL) {
         Some(file) => read_route_control(file)?.probed(),
         None => egresses_here()?,
     };
-    let report = probe(&masks, &egresses, cgroup);
+    let egresses = if egresses.is_empty() { Err(NO_EGRESSES) } else { Ok(egresses.as_slice()) };
+    let found = pathchanger::try_program(cgroup).into_iter().chain(semper::try_program());
+    let own = own_features().into_iter().zip(found).map(|(feature, finding)| Probed { feature, finding }).collect();
+    let report = probe(Trial { own, filter: Some(pathchanger::load_filter), masks: &masks, egresses });
     if json {
         print_json(&shown(&report, &[obstacles, doubts].concat()))?;
     } else {
@@ -83,11 +124,11 @@ pub fn run(file: Option<&Path>, cgroup: Option<&Path>, json: bool) -> Outcome {
         obstacles.iter().for_each(|obstacle| println!("warning: {obstacle}\n"));
         print!("{}", page(&report, &doubts));
     }
-    let lacking: Vec<_> = report.lacking(part).map(|probed| probed.feature.name).collect();
+    let lacking: Vec<_> = report.lacking(&part).map(|probed| probed.feature.name).collect();
     if lacking.is_empty() {
         return Ok(());
     }
-    let who = if part == Part::RouteControl { "route control" } else { "the agent" };
+    let who = if part == ROUTE_CONTROL { "route control" } else { "the agent" };
     Err(Failure::environment(format!("{who} cannot be seen to work here for want of: {}", lacking.join("; "))))
 }
 
@@ -151,17 +192,13 @@ fn masks(config: Option<(&Path, &HostConfig)>) -> Result<Vec<Mask>, Failure> {
 }
 
 fn shown<'a>(report: &'a Report, warnings: &'a [String]) -> Shown<'a> {
-    let is_ready = |part| report.lacking(part).next().is_none();
-    let ready = Ready {
-        agent: is_ready(Part::Agent),
-        router: is_ready(Part::Router),
-        lab: is_ready(Part::Lab),
-        path_manager: is_ready(Part::PathManager),
-        edge: is_ready(Part::Edge),
-        route_control: is_ready(Part::RouteControl),
-    };
+    let ready = PARTS.map(|part| (part.name, report.lacking(&part).next().is_none()));
     let features = report.features.iter().map(shown_feature).collect();
     Shown { schema: 1, kernel: &report.kernel, ready, warnings, features }
+}
+
+fn by_name<S: Serializer>(ready: &[(&'static str, bool)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(ready.iter().copied())
 }
 
 fn shown_feature(probed: &Probed) -> ShownFeature<'_> {
@@ -173,9 +210,9 @@ fn shown_feature(probed: &Probed) -> ShownFeature<'_> {
         state,
         detail,
         since: feature.since,
-        required_by: users(probed, Need::Required),
-        useful_to: users(probed, Need::Useful),
-        without: feature.without,
+        required_by: users(|part| part.requires(feature.id)),
+        useful_to: users(|part| part.uses(feature.id)),
+        without: feature.without(&PARTS),
     }
 }
 
@@ -186,8 +223,9 @@ fn page(report: &Report, warnings: &[String]) -> String {
     table.load_style(presets::NOTHING).set_header(["feature", "since Linux", "needed by", "found", ""]);
     for probed in &report.features {
         let (state, detail) = words(&probed.finding);
-        let needed = users(probed, Need::Required).into_iter().map(String::from);
-        let needed = needed.chain(users(probed, Need::Useful).into_iter().map(|user| format!("({user})")));
+        let id = probed.feature.id;
+        let needed = users(|part| part.requires(id)).into_iter().map(String::from);
+        let needed = needed.chain(users(|part| part.uses(id)).into_iter().map(|user| format!("({user})")));
         // The reasons of the others are long, and follow below.
         let detail = if probed.finding.is_present() { detail } else { "" };
         table.add_row([
@@ -202,16 +240,16 @@ fn page(report: &Report, warnings: &[String]) -> String {
     for probed in report.features.iter().filter(|probed| !probed.finding.is_present()) {
         let (state, detail) = words(&probed.finding);
         let feature = probed.feature;
-        page += &format!("\n{state}: {}: {detail}\n  without: {}\n", feature.name, feature.without);
+        page += &format!("\n{state}: {}: {detail}\n  without: {}\n", feature.name, feature.without(&PARTS));
     }
     for warning in warnings {
         page += &format!("\nwarning: {warning}\n");
     }
     page += "\n";
-    for part in Part::ALL {
-        let lacking = report.lacking(part).count();
+    for part in PARTS {
+        let lacking = report.lacking(&part).count();
         let verdict = if lacking == 0 { "can work here".to_string() } else { format!("lacks {lacking} of the above") };
-        page += &format!("{:<13} {verdict}\n", part.name());
+        page += &format!("{:<13} {verdict}\n", part.name);
     }
     page
 }
@@ -224,13 +262,20 @@ fn words(finding: &Finding) -> (&'static str, &str) {
     }
 }
 
-fn users(probed: &Probed, need: Need) -> Vec<&'static str> {
-    Part::ALL.into_iter().filter(|part| probed.feature.need(*part) == need).map(Part::name).collect()
+fn users(needs: impl Fn(&Part) -> bool) -> Vec<&'static str> {
+    PARTS.iter().filter(|part| needs(part)).map(|part| part.name).collect()
+}
+
+/// What is tried of the systems' own programs.
+fn own_features() -> Vec<Feature> {
+    [&pathchanger::FEATURES[..], &semper::FEATURES].concat()
 }
 
 #[cfg(test)]
 mod tests {
-    use sidestep_linux::probe::FEATURES;
+    use std::collections::BTreeSet;
+
+    use sidestep_linux::probe::features;
 
     use super::*;
 
@@ -239,8 +284,8 @@ mod tests {
         let finding = |id: &str| {
             if id == broken { Finding::Missing("no such thing".into()) } else { Finding::Present(String::new()) }
         };
-        let probed = |feature: &'static _| Probed { feature, finding: finding(feature.id) };
-        Report { kernel: "6.1.0".into(), features: FEATURES.iter().map(probed).collect() }
+        let probed = |feature: Feature| Probed { finding: finding(feature.id), feature };
+        Report { kernel: "6.1.0".into(), features: features(&own_features()).into_iter().map(probed).collect() }
     }
 
     #[test]
@@ -258,10 +303,27 @@ mod tests {
     }
 
     #[test]
+    fn parts_need_features_that_are_tried_and_each_feature_says_what_is_lost_without_it() {
+        let features = features(&own_features());
+        let known: BTreeSet<_> = features.iter().map(|feature| feature.id).collect();
+        assert_eq!(known.len(), features.len());
+        for part in PARTS {
+            let said = part.without.iter().map(|(id, _)| id);
+            let needed = part.required.iter().chain(part.useful);
+            assert!(said.chain(needed.clone()).all(|id| known.contains(id)), "{}", part.name);
+            assert_eq!(needed.clone().collect::<BTreeSet<_>>().len(), needed.count(), "{}", part.name);
+        }
+        for feature in features {
+            let sayings = PARTS.iter().flat_map(|part| part.without).filter(|(id, _)| *id == feature.id).count();
+            assert_eq!(sayings, usize::from(feature.without.is_empty()), "{}", feature.id);
+        }
+    }
+
+    #[test]
     fn every_feature_is_documented_with_its_kernel() {
         let rows: Vec<_> =
             include_str!("../../../../docs/operations.md").lines().filter(|l| l.starts_with("| `")).collect();
-        for feature in FEATURES.iter().filter(|feature| feature.id != "root") {
+        for feature in features(&own_features()).iter().filter(|feature| feature.id != "root") {
             let row = rows.iter().find(|row| row.contains(&format!("`{}`", feature.id)));
             assert!(row.is_some_and(|row| row.contains(feature.since)), "{} since {}", feature.id, feature.since);
         }
@@ -273,8 +335,8 @@ mod tests {
             let report = report(broken);
             let value = serde_json::to_value(shown(&report, &[])).unwrap();
             assert_eq!(value["schema"], 1);
-            assert_eq!(value["features"].as_array().unwrap().len(), FEATURES.len());
-            Part::ALL.map(|part| value["ready"][part.name()].as_bool().unwrap())
+            assert_eq!(value["features"].as_array().unwrap().len(), report.features.len());
+            PARTS.map(|part| value["ready"][part.name].as_bool().unwrap())
         };
         assert_eq!(ready("nothing"), [true; 6]);
         assert_eq!(ready("tap"), [true, true, false, true, true, true]);

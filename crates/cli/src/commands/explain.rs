@@ -10,7 +10,6 @@ use ipnet::IpNet;
 use serde::Serialize;
 use sidestep_hostd::Overridden;
 use sidestep_linux::{
-    bpf::host::{HostConfig, HostConnection, HostProgram, Names, Way, Ways},
     cgroup,
     netlink::{Interface, InterfaceAddress, Netlink, block_on},
     netns::NetNsId,
@@ -18,8 +17,10 @@ use sidestep_linux::{
 };
 use sidestep_net::Time;
 use sidestep_pathchanger::daemon::{
-    explain::ConnectionFacts, explain::DestinationFacts, explain::LeftAlone, explain::LeftAloneFacts,
-    explain::PathFacts, explain::Question, explain::Sentences, explain::SourceFacts,
+    explain::{
+        ConnectionFacts, DestinationFacts, LeftAlone, LeftAloneFacts, PathFacts, Question, Sentences, SourceFacts,
+    },
+    program::{HostConfig, HostConnection, HostProgram, Names, Way, Ways},
 };
 use sidestep_policy::PathLearnt;
 

@@ -10,13 +10,13 @@ use std::{
 use ipnet::IpNet;
 use serde::Serialize;
 use sidestep_hostd::{Overridden, RestoredMarks, restored_marks};
-use sidestep_linux::{
-    bpf::host::{self, ControllerState, HostConnection, HostProgram, Names, Pins},
-    netlink::Netlink,
-    sock_diag::TcpInfo,
-};
+use sidestep_linux::{netlink::Netlink, sock_diag::TcpInfo};
 use sidestep_net::{Span, Time};
-use sidestep_pathchanger::daemon::{Prefixes, Reach, Sockets, host_overrides, reaches_now};
+use sidestep_pathchanger::daemon::{
+    Prefixes, Reach, Sockets, host_overrides,
+    program::{self, ControllerState, HostConnection, HostProgram, Names, Pins},
+    reaches_now,
+};
 use sidestep_policy::{PathLearnt, Stay};
 
 use super::runtime;
@@ -426,7 +426,7 @@ fn milliseconds(time: Span) -> f64 {
 }
 
 impl Learnt {
-    fn new(learnt: host::Learnt, around: &Around) -> Self {
+    fn new(learnt: program::Learnt, around: &Around) -> Self {
         let path = |(id, of): (u32, PathLearnt)| LearntPath {
             path: format!("{id:08x}"),
             name: around.names.get(&(learnt.destination, id)).cloned(),

@@ -7,10 +7,8 @@ use std::{
 
 use ipnet::IpNet;
 use sidestep_api::PathUpdate;
-use sidestep_control::initial_weight;
-use sidestep_linux::{bpf::host::SlotPath, netlink::NextHop};
-use sidestep_net::{InitialName, Rate, Span, srv6};
-use sidestep_policy::{PathchangerSettings, PolicyName, raw};
+use sidestep_linux::netlink::NextHop;
+use sidestep_net::{Rate, Span, srv6};
 
 /// The slot of each path, by destination and Path ID.
 pub type Slots = BTreeMap<IpNet, BTreeMap<u32, u32>>;
@@ -112,33 +110,9 @@ impl DestinationPaths {
     pub fn slots(&self) -> BTreeMap<u32, u32> {
         self.paths.iter().map(|path| (path.id, path.slot)).collect()
     }
-
-    /// The entries of the program's map.
-    ///
-    /// They come in the order of their slots, so that nothing changes when the file's order does; but in the order of the
-    /// file for policies to which that means something.
-    pub fn entries(&self, settings: &PathchangerSettings) -> Vec<SlotPath> {
-        let initial = settings.initial_weights();
-        let entry = |path: &HostPath| {
-            // A slot is at most MAX_SLOTS.
-            let slot = u8::try_from(path.slot).unwrap_or_default();
-            SlotPath { slot, path: path.entry(initial) }
-        };
-        let mut entries: Vec<_> = self.paths.iter().map(entry).collect();
-        if !matches!(settings.policy, PolicyName::Static | PolicyName::Next) {
-            entries.sort_by_key(|entry| entry.slot);
-        }
-        entries
-    }
 }
 
 impl HostPath {
-    /// The entry of the program's map.
-    pub(super) fn entry(&self, initial: InitialName) -> raw::Path {
-        let weight = initial_weight(initial, self.capacity, self.usage);
-        sidestep_policy::Path { id: self.id, weight, bdp: self.capacity.bytes_in(self.rtt), rtt: self.rtt }.to_raw()
-    }
-
     /// The interface of its next hop, if the file names that.
     pub fn next_hop_interface(&self) -> Option<u32> {
         match self.route {

@@ -15,7 +15,6 @@ use sidestep_linux::{
     netlink::{DefaultRoute, Family, Interface, Netlink, NextHop},
 };
 use sidestep_net::{PathId, Rate, Span};
-use sidestep_policy::PolicyError;
 use thiserror::Error;
 
 use super::{
@@ -91,9 +90,9 @@ pub struct Interfaces {
 /// What is wrong with a configuration whose text is in order.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum ConfigError {
-    /// A setting that the policy cannot work with.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
+    /// A setting that the daemon cannot work with.
+    #[error("{0}")]
+    Setting(String),
     /// An interface that does not exist.
     #[error("{}there is no interface `{}`; `ip link` lists those that exist", .1, .0)]
     NoInterface(String, Place),

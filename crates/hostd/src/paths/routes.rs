@@ -74,10 +74,8 @@ fn target(destination: IpNet, path: &HostPath, hops: &BTreeMap<Ipv6Addr, NextHop
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::Slots;
     use sidestep_api::PathUpdate;
-    use sidestep_net::{InitialName, Rate, Span};
-    use sidestep_policy::{PathchangerSettings, PolicyName, raw};
+    use sidestep_net::{Rate, Span};
 
     fn path(id: u32, usage: u64) -> HostPath {
         HostPath {
@@ -95,28 +93,6 @@ mod tests {
 
     fn set(paths: Vec<HostPath>) -> DestinationPaths {
         DestinationPaths { destination: "fd02:0:9::/64".parse().unwrap(), paths }
-    }
-
-    #[test]
-    fn a_path_weighs_what_is_left_of_its_bandwidth() {
-        let expected =
-            raw::Path { id: 1, weight: 100_000, bdp_bytes: 100_000, rtt_ns: 8_000_000, transfer_ns: 1_280_000 };
-        assert_eq!(path(1, 0).entry(InitialName::Available), expected);
-        assert_eq!(path(1, 40).entry(InitialName::Available).weight, 60_000);
-        assert_eq!(path(1, 100).entry(InitialName::Available).weight, 5_000);
-        assert_eq!(path(1, 100).entry(InitialName::Capacity).weight, 100_000);
-    }
-
-    #[test]
-    fn the_order_of_the_file_matters_only_to_policies_that_follow_it() {
-        let slots = Slots::from([("fd02:0:9::/64".parse().unwrap(), BTreeMap::from([(7, 2), (8, 1)]))]);
-        let placed = set(vec![path(7, 0), path(8, 0), path(9, 0)]).placed(&slots);
-        let ids = |policy| {
-            let entries = placed.entries(&PathchangerSettings { policy, ..PathchangerSettings::default() });
-            entries.iter().map(|entry| (entry.path.id, entry.slot)).collect::<Vec<_>>()
-        };
-        assert_eq!(ids(PolicyName::DelayWeighted), [(8, 1), (7, 2)]);
-        assert_eq!(ids(PolicyName::Static), [(7, 2), (8, 1)]);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::{fs::File, os::fd::AsRawFd, path::Path};
 
 use libbpf_rs::{Link, Object};
 
-use super::{bytecode, failed, load, open};
+use super::{bytecode, failed_attach, load, open};
 use crate::error::{LinuxError, Result};
 
-/// Programs that do nothing; while this lives, the kernel calls them wherever it would call the path changer's.
+/// Programs that do nothing; while this lives, the kernel calls them wherever it would call those of a daemon that moves connections.
 #[derive(Debug)]
 pub struct IdlePrograms {
     _object: Object,
@@ -22,7 +22,7 @@ impl IdlePrograms {
         let directory = File::open(cgroup).map_err(|error| LinuxError::io(WHAT, error))?;
         let attach = |program: libbpf_rs::ProgramMut<'_>| program.attach_cgroup(directory.as_raw_fd());
         let links = object.progs_mut().map(attach).collect::<std::result::Result<_, _>>();
-        let links = links.map_err(|error| failed(WHAT, &error))?;
+        let links = links.map_err(|error| failed_attach(WHAT, cgroup, &error))?;
         Ok(IdlePrograms { _object: object, _links: links })
     }
 }

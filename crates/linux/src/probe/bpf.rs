@@ -1,4 +1,4 @@
-//! BPF: types of programs and maps, helpers, and our own programs.
+//! BPF: types of programs and maps, helpers, and how programs of ours are tried.
 
 use std::{
     fs,
@@ -9,17 +9,13 @@ use libbpf_rs::{MapType, ProgramType};
 
 use super::{Finding, Findings};
 use crate::{
-    bpf::{
-        attached,
-        balance::{Balancer, BalancerConfig},
-        host::HostProgram,
-    },
+    bpf::attached,
     capabilities::Privileges,
     cgroup::{self, Cgroup},
     error::Result,
 };
 
-/// The helpers that the path changer calls in a `sock_ops` program, by number (`enum bpf_func_id` of `linux/bpf.h`).
+/// The helpers that our `sock_ops` program calls, by number (`enum bpf_func_id` of `linux/bpf.h`).
 const HELPERS: [(u32, &str); 9] = [
     (1, "map_lookup_elem"),
     (5, "ktime_get_ns"),
@@ -35,19 +31,57 @@ const HELPERS: [(u32, &str); 9] = [
 /// Control groups of this program: this, a dot, and the process's number.
 const GROUP: &str = "sidestep-doctor";
 
-/// Tries what this module can; `cgroup` is where an agent's programs would be attached, `None` the root.
-pub fn probe(privileges: &Privileges, cgroup: Option<&Path>) -> Findings {
-    let ids = ["sock-ops", "sk-storage", "ring-buffer", "lpm-trie", "path-changer", "cgroup-attach", "balancer"];
+/// Tries what this module can.
+pub fn probe(privileges: &Privileges) -> Findings {
+    let ids = ["sock-ops", "sk-storage", "ring-buffer", "lpm-trie"];
     if let Some(why) = privileges.without_bpf() {
         return ids.map(|id| (id, Finding::Untried(why.clone()))).into();
     }
-    let [program, attached] = match privileges.without_path_changer() {
-        Some(why) => [(); 2].map(|()| Finding::Untried(why.clone())),
-        None => path_changer(cgroup),
-    };
     let maps = [MapType::SkStorage, MapType::RingBuf, MapType::LpmTrie].map(map);
-    let findings = [sock_ops()].into_iter().chain(maps).chain([program, attached, balancer()]);
-    ids.into_iter().zip(findings).collect()
+    ids.into_iter().zip([sock_ops()].into_iter().chain(maps)).collect()
+}
+
+/// Tries whether a program loads.
+pub fn try_program<T>(load: impl FnOnce() -> Result<T>) -> Finding {
+    match Privileges::read().without_bpf() {
+        Some(why) => Finding::Untried(why),
+        None => Finding::of(load()),
+    }
+}
+
+/// Tries whether a program loads, one that the verifier cannot harden, and can be attached to a control group without
+/// processes; then whether to `cgroup`, `None` being the root, for a moment.
+///
+/// A program that was just loaded must leave all sockets alone: it is attached where processes are.
+pub fn try_on_control_groups<T>(
+    cgroup: Option<&Path>,
+    load: impl FnOnce() -> Result<T>,
+    mut attach: impl FnMut(&mut T, &Path) -> Result<()>,
+) -> [Finding; 2] {
+    let privileges = Privileges::read();
+    if let Some(why) = privileges.without_bpf().or_else(|| privileges.without_unhardened_bpf()) {
+        return [(); 2].map(|()| Finding::Untried(why.clone()));
+    }
+    let mut program = match load() {
+        Ok(program) => program,
+        Err(error) => return [(); 2].map(|()| Finding::failed(&error)),
+    };
+    let alone = match EmptyGroup::make() {
+        Ok(group) => Finding::of(attach(&mut program, group.0.path())),
+        // A control group that cannot be made means nothing for the program: some machines mount them read-only.
+        Err(error) => Finding::Present(format!("loads; not attached, {error}")),
+    };
+    let group = match cgroup::find(cgroup) {
+        Ok(group) => group,
+        Err(error) => return [alone, Finding::failed(&error)],
+    };
+    // Once ours are there the kernel's answer is another one.
+    let replaced = attached::others(&group).replacement();
+    let there = match attach(&mut program, &group) {
+        Ok(()) => Finding::Present(replaced.unwrap_or_else(|| format!("at {}", cgroup::shown(&group)))),
+        Err(error) => Finding::failed(&error),
+    };
+    [alone, there]
 }
 
 fn sock_ops() -> Finding {
@@ -66,35 +100,6 @@ fn map(kind: MapType) -> Finding {
         Ok(true) => Finding::present(),
         Ok(false) => Finding::Missing("the kernel does not make one".into()),
         Err(error) => Finding::Untried(error.to_string()),
-    }
-}
-
-/// Loads the balancer with a table of flows, which has more to verify.
-fn balancer() -> Finding {
-    Finding::of(Balancer::load(&BalancerConfig { mark_mask: 1, dry_run: true, flows: Some(1) }).map(drop))
-}
-
-/// Loads the path changer, and attaches it to a control group without processes; then to that of the agent, in which it
-/// leaves all sockets alone, as it has no configuration, and is detached at once.
-fn path_changer(cgroup: Option<&Path>) -> [Finding; 2] {
-    let mut program = match HostProgram::load(None) {
-        Ok(program) => program,
-        Err(error) => return [(); 2].map(|()| Finding::failed(&error)),
-    };
-    let alone = match EmptyGroup::make() {
-        Ok(group) => Finding::of(program.attach(group.0.path())),
-        // A control group that cannot be made means nothing for the program: some machines mount them read-only.
-        Err(error) => Finding::Present(format!("loads; not attached, {error}")),
-    };
-    [alone, cgroup::find(cgroup).map_or_else(|error| Finding::failed(&error), |group| attach(&mut program, &group))]
-}
-
-fn attach(program: &mut HostProgram, group: &Path) -> Finding {
-    // Once ours are there the kernel's answer is another one.
-    let replaced = attached::others(group).replacement();
-    match program.attach(group) {
-        Ok(()) => Finding::Present(replaced.unwrap_or_else(|| format!("at {}", cgroup::shown(group)))),
-        Err(error) => Finding::failed(&error),
     }
 }
 

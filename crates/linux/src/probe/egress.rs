@@ -1,4 +1,4 @@
-//! Whether the egresses of a route controller are fit for it: none in a VRF, and packets of the same size get through by each.
+//! Whether flows can be moved among egresses: none is in a VRF, and packets of the same size get through by each.
 
 mod packets;
 
@@ -18,7 +18,7 @@ const MAX_TARGETS: usize = 3;
 /// What of a packet is not TCP's segment: the headers of IPv4 or of IPv6, and of TCP.
 const HEADERS: [u32; 2] = [40, 60];
 
-/// An egress of a route controller.
+/// A way out of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Egress {
     /// Its name.
@@ -33,25 +33,23 @@ pub struct Egress {
 
 /// What was read of the egresses where the process was started.
 pub struct Egresses<'a> {
-    all: &'a [Egress],
+    all: std::result::Result<&'a [Egress], &'a str>,
     vrfs: Result<BTreeMap<String, Vrf>>,
 }
 
-const NONE_KNOWN: &str = "no two egresses are known here: give a route controller's file (--config FILE)";
-
 impl<'a> Egresses<'a> {
-    pub(super) fn read(all: &'a [Egress]) -> Self {
+    pub(super) fn read(all: std::result::Result<&'a [Egress], &'a str>) -> Self {
         Egresses { all, vrfs: block_on(async |netlink| netlink.vrfs().await) }
     }
 
     /// Whether an egress is in a VRF; `kernel` is what came of the trial of making one.
     pub(super) fn vrf(&self, kernel: Option<Finding>) -> Finding {
-        let vrfs = match &self.vrfs {
-            _ if self.all.is_empty() => return Finding::Untried(NONE_KNOWN.into()),
-            Ok(vrfs) => vrfs,
-            Err(error) => return Finding::failed(error),
+        let (all, vrfs) = match (self.all, &self.vrfs) {
+            (Err(why), _) => return Finding::Untried(why.into()),
+            (Ok(all), Ok(vrfs)) => (all, vrfs),
+            (Ok(_), Err(error)) => return Finding::failed(error),
         };
-        let inside = self.all.iter().filter_map(|egress| Some((&egress.dev, vrfs.get(&egress.dev)?)));
+        let inside = all.iter().filter_map(|egress| Some((&egress.dev, vrfs.get(&egress.dev)?)));
         let inside: Vec<_> = inside
             .map(|(dev, Vrf { name, table })| {
                 format!("{dev} is in the VRF {name}, so table {table} decides: `ip link set dev {dev} nomaster`")
@@ -70,10 +68,11 @@ impl<'a> Egresses<'a> {
 
 /// Whether packets of the same size get through by all egresses, as their interfaces report, and as packets show that may not be
 /// fragmented.
-pub(super) fn path_mtu(all: &[Egress], privileges: Privileges) -> Finding {
-    if all.is_empty() {
-        return Finding::Untried(NONE_KNOWN.into());
-    }
+pub(super) fn path_mtu(all: std::result::Result<&[Egress], &str>, privileges: Privileges) -> Finding {
+    let all = match all {
+        Ok(all) => all,
+        Err(why) => return Finding::Untried(why.into()),
+    };
     let links = match block_on(async |netlink| netlink.interfaces().await) {
         Ok(links) => links,
         Err(error) => return Finding::failed(&error),
@@ -160,7 +159,7 @@ mod tests {
         let all = [egress("wan"), egress("lte")];
         let found = |of: &str, kernel| {
             let blue = Vrf { name: "blue".into(), table: 10 };
-            Egresses { all: &all, vrfs: Ok([(of.to_string(), blue)].into()) }.vrf(Some(kernel))
+            Egresses { all: Ok(&all), vrfs: Ok([(of.to_string(), blue)].into()) }.vrf(Some(kernel))
         };
         let text = "wan is in the VRF blue, so table 10 decides: `ip link set dev wan nomaster`";
         assert_eq!(found("wan", Finding::present()), Finding::Missing(text.into()));

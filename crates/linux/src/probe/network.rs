@@ -5,13 +5,13 @@ use std::{io, net::Ipv6Addr};
 use nix::sched::{CloneFlags, unshare};
 
 use super::{
-    Egress, Finding, Findings, Mask,
+    Egress, Finding, Findings, Mask, TryFilter,
     egress::Egresses,
     machine::{present_with, sysctl},
     mptcp,
 };
 use crate::{
-    bpf::{ecn::EcnProgram, host::MAX_SLOTS},
+    bpf::MAX_SLOTS,
     capabilities::Privileges,
     error::{LinuxError, Result},
     marks::MarkUses,
@@ -51,19 +51,25 @@ const NEIGHBOUR: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 const ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Tries what this module can.
-pub fn probe(privileges: &Privileges, masks: &[Mask], egresses: &[Egress]) -> Findings {
+pub fn probe(
+    privileges: &Privileges,
+    filter: Option<fn() -> Result<TryFilter>>,
+    masks: &[Mask],
+    egresses: std::result::Result<&[Egress], &str>,
+) -> Findings {
     // Read these in the user's namespace, before the trials enter one of their own.
     let settings = Settings::read();
     let egresses = Egresses::read(egresses);
     let marks = marks(masks);
     // In a user namespace no program can be loaded.
-    let ecn = match privileges.without_bpf() {
-        Some(why) => Err(Finding::Untried(why)),
-        None => EcnProgram::load().map_err(|error| Finding::failed(&error)),
+    let filter = match (privileges.without_bpf(), filter) {
+        (Some(why), _) => Err(Finding::Untried(why)),
+        (None, Some(load)) => load().map_err(|error| Finding::failed(&error)),
+        (None, None) => Err(Finding::Untried("no program is tried".into())),
     };
     let mut findings = match namespace(privileges) {
         Ok(namespace) => {
-            let tried = namespace.run(|| block_on(async |netlink| Ok(try_all(netlink, ecn, &settings).await)));
+            let tried = namespace.run(|| block_on(async |netlink| Ok(try_all(netlink, filter, &settings).await)));
             tried.unwrap_or_else(|error| vec![("ipv6", Finding::Missing(error.to_string()))])
         }
         Err(error) => vec![("network-namespaces", Finding::failed(&error))],
@@ -107,7 +113,7 @@ fn namespace(privileges: &Privileges) -> Result<NetNs> {
     NetNs::create()
 }
 
-async fn try_all(netlink: &Netlink, ecn: std::result::Result<EcnProgram, Finding>, settings: &Settings) -> Findings {
+async fn try_all(netlink: &Netlink, filter: std::result::Result<TryFilter, Finding>, settings: &Settings) -> Findings {
     let mut findings = vec![
         ("network-namespaces", Finding::present()),
         ("ipv6", ipv6(netlink).await),
@@ -134,7 +140,7 @@ async fn try_all(netlink: &Netlink, ecn: std::result::Result<EcnProgram, Finding
     match interface {
         Ok(interface) => {
             findings.extend(segment_routing(netlink, interface.index).await);
-            let tc = ecn.map_or_else(|finding| finding, |ecn| Finding::of(ecn.attach(&interface)));
+            let tc = filter.map_or_else(|finding| finding, |attach| Finding::of(attach(&interface)));
             findings.push(("tc-bpf", tc));
         }
         Err(error) => {

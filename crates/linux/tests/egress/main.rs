@@ -1,6 +1,4 @@
-//! What an edge measures of its egresses, over real wires: probes, and what passes by.
+//! What an edge measures of its egresses, over real wires: probes.
 
 mod memory;
-mod net;
-mod passive;
 mod prober;

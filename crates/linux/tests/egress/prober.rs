@@ -8,7 +8,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sidestep_linux::{
     netns::set_sysctl,
     prober::{Method, Prober, Reply, Spec},
-    testing::root_or_skip,
+    testing::{
+        egresses::{DELAYS, Net, OWN, PATIENCE, TARGETS, address, channel, ip},
+        root_or_skip,
+    },
 };
 use sidestep_net::{Ratio, Span};
 use sidestep_proto::{
@@ -17,7 +20,6 @@ use sidestep_proto::{
 };
 
 use crate::memory;
-use crate::net::{DELAYS, Net, OWN, PATIENCE, TARGETS, address, channel, ip};
 
 const STAMP: Method = Method::Stamp { port: 862, clock: Clock::Ntp };
 const METHODS: [Method; 4] =
@@ -73,7 +75,7 @@ fn each_method_measures_the_egress_that_it_is_bound_to_whatever_the_routes_say()
     if !root_or_skip("probing over wires") {
         return;
     }
-    let net = Net::new();
+    let net = Net::lossless();
     net.answer();
     for routes in 0..2 {
         net.route_by(routes);
@@ -100,7 +102,7 @@ fn answers_may_come_in_by_another_egress_only_where_that_is_allowed() {
     if !root_or_skip("probing over wires") {
         return;
     }
-    let net = Net::new();
+    let net = Net::lossless();
     net.answer();
     for (target, own) in TARGETS.into_iter().zip(OWN) {
         for method in [Method::Icmp, Method::UdpEcho { port: 7 }, STAMP] {
@@ -160,7 +162,7 @@ fn icmp_errors_are_reported_of_the_probe_that_they_are_about() {
     if !root_or_skip("probing over wires") {
         return;
     }
-    let net = Net::new();
+    let net = Net::lossless();
     ip(&net.far, "route add unreachable 203.0.113.0/24");
     ip(&net.far, "-6 route add unreachable 2001:db8:2::/48");
     let closed = [Method::UdpEcho { port: 9 }, Method::Stamp { port: 9, clock: Clock::Ntp }];
@@ -197,7 +199,7 @@ fn a_probe_that_cannot_leave_is_refused_and_the_next_one_is_stamped_again() {
     if !root_or_skip("probing over wires") {
         return;
     }
-    let net = Net::new();
+    let net = Net::lossless();
     net.answer();
     let mut prober = open(&net, &by_egress(0, TARGETS[0], STAMP));
     measures(&mut prober, of(0));
@@ -221,7 +223,7 @@ fn what_is_no_answer_to_a_probe_is_counted_and_no_more() {
     if !root_or_skip("probing over wires") {
         return;
     }
-    let net = Net::new();
+    let net = Net::lossless();
     let far = net.far.run(|| Ok(UdpSocket::bind("192.0.2.1:7").unwrap())).unwrap();
     far.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut prober = open(&net, &by_egress(1, TARGETS[0], Method::UdpEcho { port: 7 }));
@@ -253,7 +255,7 @@ fn a_probe_takes_no_memory() {
     if !root_or_skip("probing over wires") {
         return;
     }
-    let net = Net::new();
+    let net = Net::lossless();
     net.answer();
     for target in TARGETS {
         for method in METHODS {

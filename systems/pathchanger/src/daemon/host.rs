@@ -7,6 +7,7 @@ mod config;
 mod dead_paths;
 mod drift;
 mod effect;
+mod entries;
 mod events;
 pub mod explain;
 mod given;
@@ -42,7 +43,6 @@ use sidestep_hostd::{
     paths::{ConfigError, DestinationPaths, Interfaces, check_reserved, check_tables, follow_the_network},
 };
 use sidestep_linux::{
-    bpf::host::{ControllerState, HostConfig as ProgramConfig, HostProgram, Pins},
     monotonic_now,
     netlink::{Netlink, RoutingChange},
 };
@@ -80,6 +80,7 @@ pub use self::{
     sources::{DoubtfulSources, doubtful_sources},
     stuck::cannot_reset,
 };
+use crate::daemon::program::{ControllerState, HostConfig as ProgramConfig, HostProgram, Pins};
 
 /// What the host daemon needs to know.
 #[derive(Clone, Debug)]
@@ -464,5 +465,5 @@ async fn interfaces(netlink: &Netlink, config: &HostConfig) -> Result<Interfaces
 
 /// The policy's settings as the program reads them.
 fn policy_config(settings: &PathchangerSettings) -> Result<raw::Config, AgentError> {
-    raw::Config::try_from(settings).map_err(|error| ConfigError::from(error).into())
+    raw::Config::try_from(settings).map_err(|error| ConfigError::Setting(error.to_string()).into())
 }

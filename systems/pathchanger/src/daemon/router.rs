@@ -19,7 +19,7 @@ use sidestep_hostd::{
     control::{self, Protocol, Request},
     inputs::{Input, Inputs},
 };
-use sidestep_linux::{bpf::ecn::EcnDecap, netlink::Netlink};
+use sidestep_linux::netlink::Netlink;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::metrics::ROUTER_METRICS;
@@ -29,6 +29,7 @@ use self::{
     reports::Reports,
     sids::{Sids, remove_sids},
 };
+use crate::daemon::ecn_decap::EcnDecap;
 
 /// The name by which the router daemon of a network namespace is known.
 const NAME: &str = "sidestep-router";

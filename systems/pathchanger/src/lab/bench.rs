@@ -10,10 +10,10 @@ mod stage;
 use std::path::PathBuf;
 
 use sidestep_lab::LabError;
-use sidestep_linux::bpf::host::{HostProgram, ProgramRuns, RunStats};
 
 pub use self::crowd::{Crowd, MAX_CONNECTIONS, crowd};
 use self::{load::Sample, stage::Stage};
+use crate::daemon::program::{HostProgram, ProgramRuns, RunStats};
 
 /// What to measure.
 #[derive(Clone, Debug)]

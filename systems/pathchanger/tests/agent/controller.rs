@@ -10,14 +10,12 @@ use std::{
 use sidestep_api::listen;
 use sidestep_controller::{Controller, serve};
 use sidestep_hostd::{StaticDestination, StaticPath};
-use sidestep_linux::{
-    bpf::host::{HostProgram, Pins},
-    netns::set_sysctl,
-    sock_diag::TcpInfo,
-    testing::root_or_skip,
-};
+use sidestep_linux::{netns::set_sysctl, sock_diag::TcpInfo, testing::root_or_skip};
 use sidestep_net::{Rate, Topology, srv6};
-use sidestep_pathchanger::daemon::{EventRecord, HostOptions};
+use sidestep_pathchanger::daemon::{
+    EventRecord, HostOptions,
+    program::{HostProgram, Pins},
+};
 use sidestep_paths::PathSettings;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};

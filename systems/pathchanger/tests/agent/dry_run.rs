@@ -1,7 +1,8 @@
 //! An agent that only records what it would do.
 
-use sidestep_linux::{bpf::host::HostProgram, testing::root_or_skip};
+use sidestep_linux::testing::root_or_skip;
 use sidestep_net::{Bytes, Queue, QueueLimit, Rate, Ratio};
+use sidestep_pathchanger::daemon::program::HostProgram;
 use sidestep_policy::{PathchangerSettings, PolicyName};
 
 use crate::{

@@ -7,8 +7,9 @@ use std::{
 };
 
 use sidestep_hostd::StaticPath;
-use sidestep_linux::{bpf::host::HostProgram, netns::set_sysctl, sock_diag::TcpInfo, testing::root_or_skip};
+use sidestep_linux::{netns::set_sysctl, sock_diag::TcpInfo, testing::root_or_skip};
 use sidestep_net::srv6;
+use sidestep_pathchanger::daemon::program::HostProgram;
 
 use crate::{
     support::{

@@ -2,11 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use sidestep_linux::{
-    bpf::host::HostProgram,
-    testing::{Damage, assert_mends, root_or_skip},
-};
+use sidestep_linux::testing::{Damage, assert_mends, root_or_skip};
 use sidestep_net::srv6;
+use sidestep_pathchanger::daemon::program::HostProgram;
 
 use crate::{
     support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, segments, settings, slot, tail, via},

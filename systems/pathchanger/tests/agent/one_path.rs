@@ -13,8 +13,9 @@ use nix::sys::{
     time::TimeVal,
 };
 use sidestep_hostd::StaticPath;
-use sidestep_linux::{bpf::host::HostProgram, netlink, netns::set_sysctl, testing::root_or_skip};
+use sidestep_linux::{netlink, netns::set_sysctl, testing::root_or_skip};
 use sidestep_net::Span;
+use sidestep_pathchanger::daemon::program::HostProgram;
 use sidestep_policy::Stay;
 
 use crate::{

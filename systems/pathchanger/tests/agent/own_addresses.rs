@@ -6,7 +6,8 @@ use std::{
 };
 
 use sidestep_hostd::StaticDestination;
-use sidestep_linux::{bpf::host::HostProgram, netlink, testing::root_or_skip};
+use sidestep_linux::{netlink, testing::root_or_skip};
+use sidestep_pathchanger::daemon::program::HostProgram;
 
 use crate::{
     support::{Agent, Lab, TWO_PROVIDERS, connect, eventually, mark, settings, socket_in, via},

@@ -1,7 +1,8 @@
 //! The network between the controller and its daemons fails while these are started again: nothing changes, and all is well
 //! when it works again.
 
-use sidestep_linux::{bpf::host::ControllerState, testing::root_or_skip};
+use sidestep_linux::testing::root_or_skip;
+use sidestep_pathchanger::daemon::program::ControllerState;
 
 use crate::{
     controller::{controller_in, following},

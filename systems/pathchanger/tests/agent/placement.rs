@@ -13,11 +13,8 @@ use nix::sys::{
     time::TimeVal,
 };
 use sidestep_hostd::{StaticDestination, StaticPath};
-use sidestep_linux::{
-    bpf::host::{HostConnection, HostCounters, HostProgram},
-    sock_diag::TcpInfo,
-    testing::root_or_skip,
-};
+use sidestep_linux::{sock_diag::TcpInfo, testing::root_or_skip};
+use sidestep_pathchanger::daemon::program::{HostConnection, HostCounters, HostProgram};
 use sidestep_policy::{PathchangerSettings, PolicyName};
 
 use crate::{

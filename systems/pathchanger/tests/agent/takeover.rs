@@ -9,12 +9,12 @@ use std::{
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sidestep_hostd::StaticPath;
-use sidestep_linux::{
-    bpf::host::{HostProgram, Pins},
-    testing::root_or_skip,
-};
+use sidestep_linux::testing::root_or_skip;
 use sidestep_net::Span;
-use sidestep_pathchanger::daemon::stop_host;
+use sidestep_pathchanger::daemon::{
+    program::{HostProgram, Pins},
+    stop_host,
+};
 
 use crate::support::{Agent, Flow, Lab, MASK, SOME, TWO_PROVIDERS, eventually, mark, settings, slot, via};
 

@@ -2,8 +2,9 @@
 
 use std::io::{Read, Write};
 
-use sidestep_linux::{bpf::host::HostProgram, testing::root_or_skip};
+use sidestep_linux::testing::root_or_skip;
 use sidestep_net::Span;
+use sidestep_pathchanger::daemon::program::HostProgram;
 use sidestep_policy::{PathchangerSettings, PolicyName, RewardName, WeightsName};
 
 use crate::{

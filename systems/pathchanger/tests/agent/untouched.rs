@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use sidestep_linux::{
-    bpf::host::{HostConfig, HostCounters, HostProgram, SlotPath},
     netlink,
     netns::{NetNs, NetNsId},
     testing::root_or_skip,
 };
+use sidestep_pathchanger::daemon::program::{HostConfig, HostCounters, HostProgram, SlotPath};
 use sidestep_policy::{Path, PathchangerSettings, raw};
 
 use crate::support::{Agent, Lab, MASK, TWO_PROVIDERS, TestGroup, connect, listen, mark, settings, socket_in, via};

@@ -1,14 +1,14 @@
 //! What passes the egresses, for the controller: the passive measurement on each of their interfaces.
 
 use sidestep_hostd::AgentError;
-use sidestep_linux::{
-    bpf::passive::{self, Passive, PassiveSample},
-    netlink::{Family, Interface, Netlink},
-};
+use sidestep_linux::netlink::{Family, Interface, Netlink};
 use sidestep_net::{Bytes, Time};
 
 use super::{Moves, RouteControl, trial::Trials};
-use crate::Passage;
+use crate::{
+    Passage,
+    daemon::passive::{self, Passive, PassiveSample},
+};
 
 /// This number of connections is remembered; those of which nothing was seen for longest are forgotten.
 const CONNECTIONS: u32 = 65_536;

@@ -13,8 +13,9 @@
 
 use std::net::SocketAddr;
 
-use sidestep_linux::bpf::passive::PassiveSample;
 use sidestep_net::{Span, Time};
+
+use crate::daemon::passive::PassiveSample;
 
 /// This number of retransmissions without any answer makes an egress suspect.
 const ENOUGH: u64 = 3;

@@ -51,7 +51,7 @@ impl RouteControl {
         &mut self,
         (family, egress): (Family, usize),
         now: Time,
-        sample: &sidestep_linux::bpf::passive::PassiveSample,
+        sample: &crate::daemon::passive::PassiveSample,
     ) -> Result<(), AgentError> {
         let suspicion = self.passing.trials.suspicions.entry((family, egress)).or_default();
         let acquitted = suspicion.take(now, sample);

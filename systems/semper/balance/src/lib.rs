@@ -217,7 +217,7 @@ pub struct RawSet {
     pub path: [RawPath; MAX_PATHS],
 }
 
-/// `struct balance_call` of `policy_parity.bpf.c`: one choice, computed by the kernel.
+/// `struct balance_call` of `balance_parity.bpf.c`: one choice, computed by the kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct BalanceCall {

@@ -11,13 +11,13 @@ use sidestep_hostd::{
     MetricsConfig, paths::Checker, paths::MarkBits, paths::Places, paths::StaticDestination, paths::StaticPath,
     paths::is_interface_name,
 };
-use sidestep_linux::bpf::balance::MAX_PATHS;
 use sidestep_net::{
     ParseError,
     document::{Document, Item},
 };
 
 use super::{EdgeProbeSettings, seed::read_seed};
+use crate::daemon::balancer::MAX_PATHS;
 
 /// The file, as TOML.
 #[derive(Clone, Debug, Default, Deserialize)]

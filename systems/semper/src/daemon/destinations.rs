@@ -8,10 +8,7 @@ use std::{
 use ipnet::IpNet;
 use sidestep_balance::ALL_LIVE;
 use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::PathRoute, paths::StaticDestination};
-use sidestep_linux::{
-    bpf::balance::{Balancer, Site},
-    netlink::NextHop,
-};
+use sidestep_linux::netlink::NextHop;
 
 use super::{
     EdgeConfig, Health,
@@ -19,6 +16,7 @@ use super::{
     peer,
     probes::{Probes, Sites},
 };
+use crate::daemon::balancer::{Balancer, Site};
 
 /// The destinations.
 #[derive(Default)]

@@ -11,9 +11,9 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use sidestep_hostd::{AgentError, paths::StaticPath};
-use sidestep_linux::bpf::balance::Balancer;
 
 use super::{EdgeConfig, probes::Sites};
+use crate::daemon::balancer::Balancer;
 
 /// What is doubtful about the hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

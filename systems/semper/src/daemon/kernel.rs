@@ -1,9 +1,10 @@
 //! Makes the kernel's rules, routes and the program's map follow the configuration and what is there.
 
 use sidestep_hostd::{AgentError, paths::tables, routing::Domain};
-use sidestep_linux::{bpf::balance, netlink::Netlink};
+use sidestep_linux::netlink::Netlink;
 
 use super::{Edge, Health, destinations::Found, peer::Peer};
+use crate::daemon::balancer;
 
 /// Where an edge with these numbers has its rules and routes.
 pub(super) fn domain(table_base: u32, priority: u32) -> Domain {
@@ -14,7 +15,7 @@ pub(super) fn domain(table_base: u32, priority: u32) -> Domain {
 pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32) -> Result<bool, AgentError> {
     let mut found = false;
     for interface in netlink.interfaces().await? {
-        found |= balance::remove(netlink, interface.index).await?;
+        found |= balancer::remove(netlink, interface.index).await?;
     }
     found |= domain(table_base, priority).clear(netlink).await? > 0;
     Ok(found)

@@ -21,13 +21,13 @@ use sidestep_hostd::{
 };
 use sidestep_linux::{
     LinuxError,
-    bpf::balance::{self, Balancer, BalancerConfig, Side},
     effect::Checker,
     netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange, Target},
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{EdgeConfig, EdgeOptions, effect::offloaded, kernel, metrics, settings, status};
+use crate::daemon::balancer::{self, Balancer, BalancerConfig, Side};
 
 /// What the kernel lacks where there is no such setting.
 const NEEDS_SEED: &str =
@@ -336,7 +336,7 @@ impl Offload {
         // What an earlier daemon left elsewhere, or a balancer that chose itself, and what an earlier configuration named.
         for interface in interfaces.iter().filter(|interface| is_left(&interface.name)) {
             let keep = |side| side == Side::Rehash && inside.contains(&interface.name);
-            balance::remove_but(&self.netlink, interface.index, keep).await?;
+            balancer::remove_but(&self.netlink, interface.index, keep).await?;
         }
         self.attached.retain(|name, _| inside.contains(name));
         Ok(())

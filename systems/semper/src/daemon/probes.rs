@@ -16,9 +16,7 @@ use std::{
 use futures::future::select_all;
 use ipnet::IpNet;
 use sidestep_linux::{
-    LinuxError, Pauses,
-    bpf::balance::Site,
-    monotonic_now,
+    LinuxError, Pauses, monotonic_now,
     prober::{Method, Prober, Reply, Spec},
     reflector::{Reflected, ReflectorSocket},
 };
@@ -30,6 +28,7 @@ use sidestep_proto::{
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{EdgeConfig, EdgeProbeSettings};
+use crate::daemon::balancer::Site;
 
 /// Most probes of one socket that are waited for: as many rounds as can be open.
 const MAX_WAITING: usize = 1_024;

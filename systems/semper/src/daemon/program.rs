@@ -6,13 +6,10 @@ use std::{
 };
 
 use sidestep_hostd::AgentError;
-use sidestep_linux::{
-    bpf::balance::{self, Balancer, BalancerConfig, Side},
-    monotonic_now,
-    netlink::Netlink,
-};
+use sidestep_linux::{monotonic_now, netlink::Netlink};
 
 use super::EdgeConfig;
+use crate::daemon::balancer::{self, Balancer, BalancerConfig, Side};
 
 /// How long a flow of the table may be silent, in seconds of 2^30 ns; and how long it is kept after its end.
 const IDLE: u32 = 900;
@@ -131,13 +128,13 @@ impl Program {
         let unwanted: Vec<_> = self.attached.keys().filter(|key| !wanted.contains(key)).cloned().collect();
         for key in unwanted {
             if let Some(index) = self.attached.remove(&key) {
-                balance::remove_side(netlink, index, key.1).await?;
+                balancer::remove_side(netlink, index, key.1).await?;
             }
         }
         if !at_work {
             // An earlier daemon may have had other interfaces, or a table, or left the choice to the kernel.
             for (name, interface) in &interfaces {
-                balance::remove_but(netlink, interface.index, |side| wanted.contains(&(name.clone(), side))).await?;
+                balancer::remove_but(netlink, interface.index, |side| wanted.contains(&(name.clone(), side))).await?;
             }
         }
         Ok(())

@@ -10,10 +10,11 @@ use std::{collections::BTreeSet, fmt, fs, hash::Hasher, net::IpAddr};
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 use sidestep_hostd::AgentError;
-use sidestep_linux::{bpf::balance, netlink::Netlink, netns::NetNsId};
+use sidestep_linux::{netlink::Netlink, netns::NetNsId};
 use siphasher::sip::SipHasher24;
 
 use super::EdgeConfig;
+use crate::daemon::balancer;
 
 /// Where the seed of an edge's hash comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,7 +105,7 @@ impl fmt::Display for SeedOrigin {
 /// The seed by which packets go already that come in by these interfaces: that of an earlier daemon's program.
 pub(super) async fn in_place(netlink: &Netlink, inside: &[String]) -> Result<Option<u32>, AgentError> {
     for interface in netlink.interfaces().await?.iter().filter(|one| inside.contains(&one.name)) {
-        if let Some(seed) = balance::seed_in_place(netlink, interface.index).await? {
+        if let Some(seed) = balancer::seed_in_place(netlink, interface.index).await? {
             return Ok(Some(seed));
         }
     }

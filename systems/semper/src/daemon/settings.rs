@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use sidestep_hostd::AgentError;
 use sidestep_linux::{
-    bpf::balance::MAX_SLOTS,
+    bpf::MAX_SLOTS,
     netlink::{Family, Interface, LOCAL, Netlink, PROTOCOL},
 };
 use sidestep_net::srv6;

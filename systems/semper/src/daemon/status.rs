@@ -18,11 +18,12 @@ use sidestep_hostd::{
     paths::{StaticPath, mapped},
     status::read_status,
 };
-use sidestep_linux::{LinuxError, bpf::balance, netlink::Netlink};
+use sidestep_linux::{LinuxError, netlink::Netlink};
 use sidestep_net::Span;
 use sidestep_proto::rounds::PathRounds;
 
 use super::{Edge, EdgeConfig, SeedOrigin, hash_doubts::HashDoubt, peer::EdgeAgreement, probes::Probes};
+use crate::daemon::balancer;
 
 /// The name of the socket at which the status is given.
 pub(super) const NAME: &str = "sidestep-edge/status";
@@ -273,7 +274,7 @@ pub async fn edge_place(status: &EdgeStatus, tuple: &Tuple) -> Result<Result<Opt
     if status.flows.is_some() && tuple.protocol == TCP {
         let netlink = Netlink::open()?;
         for name in status.inside.iter().filter(|(_, is_on)| **is_on).map(|(name, _)| name) {
-            slot = slot.or(balance::slot_in_table(&netlink, netlink.index_of(name).await?, &tuple.key()).await?);
+            slot = slot.or(balancer::slot_in_table(&netlink, netlink.index_of(name).await?, &tuple.key()).await?);
         }
     }
     Ok(status.place_in(tuple, slot))

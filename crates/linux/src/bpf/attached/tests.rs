@@ -4,7 +4,7 @@ use std::{os::unix::process::CommandExt, process::Command};
 
 use super::*;
 use crate::{
-    bpf::host::HostProgram,
+    bpf::idle::IdlePrograms,
     cgroup::Cgroup,
     error::LinuxError,
     testing::{exclusive_program, root_or_skip},
@@ -63,22 +63,20 @@ fn root_beside_a_program_that_is_attached_alone_is_told_which_and_where() {
         return;
     }
     let groups = Groups::new("alone");
-    let mut ours = HostProgram::load(None).unwrap();
     for place in ["sock_ops", "connect4", "connect6"] {
         for rule in [ALONE, OVERRIDABLE] {
             let other = exclusive_program(groups.0.path(), place, rule);
-            let refused = ours.attach(groups.0.path()).unwrap_err();
+            let refused = IdlePrograms::attach(groups.0.path()).unwrap_err();
             let said = refused.to_string();
             assert!(matches!(refused, LinuxError::InTheWay { .. }) && refused.is_environment(), "{said}");
             let named = format!("refused, as the program `other` ({place}, id ");
             assert!(said.contains(&named) && said.contains(&groups.0.path().display().to_string()), "{said}");
             assert!(!said.contains("root"), "{said}");
             drop(other);
-            ours.attach(groups.0.path()).unwrap();
-            ours = HostProgram::load(None).unwrap();
+            IdlePrograms::attach(groups.0.path()).unwrap();
         }
         let other = exclusive_program(groups.0.path(), place, ALONE);
-        let said = ours.attach(groups.1.path()).unwrap_err().to_string();
+        let said = IdlePrograms::attach(groups.1.path()).unwrap_err().to_string();
         let above = format!("of {}", groups.0.path().display());
         assert!(said.contains(&above) && !said.contains("inner,") && said.contains(place), "{said}");
         drop(other);
@@ -96,7 +94,7 @@ fn a_program_that_may_be_overridden_is_named_where_ours_takes_its_place() {
     assert_eq!(found.refuse, []);
     let said = found.replacement().unwrap();
     assert!(said.starts_with("the program `other` (connect4") && said.contains("does not act where ours do"), "{said}");
-    HostProgram::load(None).unwrap().attach(groups.1.path()).unwrap();
+    IdlePrograms::attach(groups.1.path()).unwrap();
     drop(other);
 }
 
@@ -106,16 +104,15 @@ fn programs_that_share_and_those_of_groups_below_do_not_matter() {
         return;
     }
     let groups = Groups::new("shared");
-    let mut ours = HostProgram::load(None).unwrap();
     let shares = exclusive_program(groups.0.path(), "connect4", SHARED);
-    ours.attach(groups.0.path()).unwrap();
+    let ours = IdlePrograms::attach(groups.0.path()).unwrap();
     assert_eq!(others(groups.0.path()), Others::default());
     let below = exclusive_program(groups.1.path(), "connect6", ALONE);
     let kind = libbpf_sys::BPF_CGROUP_INET6_CONNECT;
     let effective = query_as(groups.1.path(), kind, libbpf_sys::BPF_F_QUERY_EFFECTIVE).unwrap();
     assert_eq!(effective.programs.len(), 2, "the kernel runs both there");
     assert_eq!(others(groups.0.path()), Others::default());
-    drop((shares, below));
+    drop((shares, ours, below));
 }
 
 #[test]

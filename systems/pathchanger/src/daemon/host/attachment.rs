@@ -8,10 +8,9 @@ use std::{
 };
 
 use sidestep_hostd::{AgentError, End, Tenure};
-use sidestep_linux::{
-    LinuxError,
-    bpf::{attached::others, host::HostProgram},
-};
+use sidestep_linux::{LinuxError, bpf::attached::others};
+
+use crate::daemon::program::HostProgram;
 
 /// How often to try again where others refuse: to find out who they are takes a search through all processes.
 const AGAIN: Duration = Duration::from_secs(5);

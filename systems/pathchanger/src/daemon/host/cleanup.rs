@@ -3,13 +3,10 @@
 use std::time::Duration;
 
 use sidestep_hostd::{AgentError, paths::tables, routing::Domain};
-use sidestep_linux::{
-    bpf::host::{HostConfig as ProgramConfig, HostProgram, Pins},
-    netlink::Netlink,
-    netns::NetNsId,
-};
+use sidestep_linux::{netlink::Netlink, netns::NetNsId};
 
 use super::{Host, replies};
+use crate::daemon::program::{HostConfig as ProgramConfig, HostProgram, Pins};
 
 impl Host {
     /// Removes all that the daemon made; connections get the marks back that they had.

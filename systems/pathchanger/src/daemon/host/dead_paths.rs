@@ -1,7 +1,6 @@
 //! What becomes of dead paths and of the connections on them: paths are reported and tried, connections that are stuck end.
 
 use sidestep_hostd::{AgentError, paths::MarkBits};
-use sidestep_linux::bpf::host::{HostProgram, Learnt};
 
 use super::{
     liveness::Liveness,
@@ -9,6 +8,7 @@ use super::{
     stuck::{Resets, Scene, Stuck},
     trial::Trials,
 };
+use crate::daemon::program::{HostProgram, Learnt};
 
 /// What is known of dead paths.
 #[derive(Default)]

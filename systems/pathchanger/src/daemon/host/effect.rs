@@ -9,12 +9,12 @@ use sidestep_hostd::{
     paths::{MarkBits, Slots, tables},
 };
 use sidestep_linux::{
-    bpf::host::{HostConfig as ProgramConfig, HostProgram, Names},
     effect::Checker,
     netlink::{Family, LOCAL, Netlink, RoutingRule},
 };
 
 use super::ownership::{RoutingSpace, stakes_at_work};
+use crate::daemon::program::{HostConfig as ProgramConfig, HostProgram, Names};
 
 const TCP: u8 = 6;
 /// Most paths whose sources are asked about one by one.

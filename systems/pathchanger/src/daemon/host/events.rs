@@ -5,10 +5,7 @@ use std::{cell::RefCell, collections::BTreeMap, net::SocketAddr, rc::Rc};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::HostPath};
-use sidestep_linux::{
-    bpf::host::{Event, EventKind, Events},
-    monotonic_now,
-};
+use sidestep_linux::monotonic_now;
 use sidestep_net::Time;
 
 use super::{
@@ -16,6 +13,7 @@ use super::{
     record_file::{RecordFile, RecordLog},
     summary,
 };
+use crate::daemon::program::{Event, EventKind, Events};
 
 /// One line of the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,11 +5,10 @@ use std::{collections::BTreeSet, sync::Arc};
 use ipnet::IpNet;
 use sidestep_api::PathUpdate;
 use sidestep_hostd::paths::DestinationPaths;
-use sidestep_linux::{
-    bpf::host::{ControllerState, Names},
-    monotonic_now,
-};
+use sidestep_linux::monotonic_now;
 use sidestep_net::Time;
+
+use crate::daemon::program::{ControllerState, Names};
 
 /// The note on a destination that the file and the controller have paths to.
 const FILE_WINS: &str = "the controller has paths to it, too: those of the file are used";

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
-use sidestep_linux::{bpf::host::Learnt, monotonic_now};
+use sidestep_linux::monotonic_now;
 use sidestep_net::{Span, Time};
 
 use super::paths_in_place::PathsInPlace;
+use crate::daemon::program::Learnt;
 
 /// The paths that failed, as they were at the last looks.
 #[derive(Debug, Default)]

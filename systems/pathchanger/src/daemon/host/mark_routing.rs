@@ -10,12 +10,10 @@ use sidestep_hostd::{
     AgentError, paths, paths::DestinationPaths, paths::Exceptions, paths::HostPath, paths::Underlay, routing::Drift,
     routing::KernelRouting, routing::Refusal, routing::Routes,
 };
-use sidestep_linux::{
-    bpf::host::HostProgram,
-    netlink::{Family, Netlink, NextHop, RoutingChange},
-};
+use sidestep_linux::netlink::{Family, Netlink, NextHop, RoutingChange};
 
 use super::{cleanup::domain, ownership::RoutingSpace};
+use crate::daemon::program::HostProgram;
 
 /// The daemon's rules and routes, and what they depend on in the kernel. A dry run installs none.
 pub(super) struct MarkRouting {

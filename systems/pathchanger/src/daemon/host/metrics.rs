@@ -8,7 +8,6 @@ use sidestep_hostd::{
     effect::{Effects, path_of},
     paths::{DestinationPaths, HostPath},
 };
-use sidestep_linux::bpf::host::{ControllerState, HostCounters, MapUse, ProgramRuns};
 use sidestep_net::Span;
 
 use super::{
@@ -17,6 +16,7 @@ use super::{
     quality::{ByPath, PathQuality},
     stuck::Resets,
 };
+use crate::daemon::program::{ControllerState, HostCounters, MapUse, ProgramRuns};
 
 const MOVES: Metric = Metric::counter("sidestep_agent_moves", "Moves of connections to another path, by the signal");
 const WOULD_BE_MOVES: Metric = Metric::counter(
@@ -301,12 +301,11 @@ fn labelled(labels: &[(&'static str, &str)], value: f64) -> (Labels, f64) {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_linux::bpf::host::HostConnection;
     use sidestep_net::{Rate, Time};
     use sidestep_policy::{Reason, Stay};
 
     use super::*;
-    use crate::daemon::host::quality::Sockets;
+    use crate::daemon::{host::quality::Sockets, program::HostConnection};
     use sidestep_hostd::paths::PathRoute;
 
     fn set(prefix: &str, ids: &[u32]) -> DestinationPaths {

@@ -89,3 +89,43 @@ impl Neighbours {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sidestep_linux::{
+        bpf::MAX_SLOTS,
+        netlink::{Family, Rule},
+    };
+    use sidestep_policy::PathchangerSettings;
+
+    use super::*;
+
+    #[test]
+    fn the_default_meets_none_of_the_common_rules() {
+        let default = PathchangerSettings::default().mark_mask;
+        let rule = |mark, mask, inverted| Rule {
+            family: Family::V4,
+            priority: 9,
+            table: 2004,
+            mark,
+            mask,
+            inverted,
+            input: None,
+            source: None,
+            is_special: false,
+            protocol: 0,
+        };
+        for common in [
+            rule(0x200, 0xf00, false),        // Cilium, to its proxy
+            rule(0xd00, 0xf00, false),        // Cilium, IPsec
+            rule(0x80, 0x80, false),          // AWS VPC CNI
+            rule(0x8_0000, 0xff_0000, false), // Tailscale
+            rule(0x4000, 0x4000, false),      // kube-proxy's bit
+            rule(0xca6c, u32::MAX, true),     // WireGuard
+            rule(5, u32::MAX, false),         // of an administrator
+        ] {
+            let uses = MarkUses { rules: vec![common.clone()], ..MarkUses::default() };
+            assert!(uses.collisions(default, MAX_SLOTS).is_empty(), "{common}");
+        }
+    }
+}

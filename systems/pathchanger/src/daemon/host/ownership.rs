@@ -4,13 +4,13 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use sidestep_hostd::{AgentError, paths::MarkBits, paths::tables};
 use sidestep_linux::{
-    bpf::host::Pins,
     claim::{Claim, Claimant},
     netlink::{Family, LOCAL, MarkRule, RouteRule},
     netns::NetNsId,
 };
 
 use super::HostOptions;
+use crate::daemon::program::Pins;
 
 /// How the names begin by which agents find each other.
 const PREFIX: &str = "sidestep/agent/";

@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, net::IpAddr, time::Instant};
 
 use ipnet::IpNet;
 use sidestep_hostd::{paths::DestinationPaths, paths::HostPath};
-use sidestep_linux::bpf::host::{Names, SourcesByPath};
 
 use super::{events::SetRecord, quality::Prefixes, reach::Reach, withdrawn::Withdrawn};
+use crate::daemon::program::{Names, SourcesByPath};
 
 /// Paths as they were applied last.
 #[derive(Default)]

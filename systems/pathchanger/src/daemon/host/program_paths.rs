@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use sidestep_hostd::{AgentError, paths, paths::DestinationPaths, paths::Placement, paths::Room, paths::Slots};
-use sidestep_linux::bpf::host::HostProgram;
 use sidestep_policy::PathchangerSettings;
 
-use super::quality::{Measured, Sockets};
+use super::{
+    entries::entries,
+    quality::{Measured, Sockets},
+};
+use crate::daemon::program::HostProgram;
 
 /// What was written into the program's map.
 pub(super) struct ProgramPaths {
@@ -104,7 +107,7 @@ impl ProgramPaths {
     /// Writes one set into the program's map; returns whether there was room for it.
     fn write_set(&mut self, program: &mut HostProgram, set: &DestinationPaths, settings: &PathchangerSettings) -> bool {
         self.adopted &= self.slots.get(&set.destination) == Some(&set.slots());
-        let entries = self.measured.complete(set).entries(settings);
+        let entries = entries(&self.measured.complete(set), settings);
         if let Err(error) = program.set_paths(set.destination, &entries) {
             // The map has room for 4,096 destinations.
             tracing::warn!(%error, "connections to this destination are left alone");

@@ -11,10 +11,11 @@ use ipnet::IpNet;
 use sidestep_hostd::{paths::DestinationPaths, paths::HostPath};
 use sidestep_linux::{
     LinuxError,
-    bpf::host::HostConnection,
     sock_diag::{SockDiag, TcpInfo},
 };
 use sidestep_net::{Bytes, Rate, Span};
+
+use crate::daemon::program::HostConnection;
 
 /// What the kernel knows of each TCP connection of a network namespace.
 #[derive(Clone, Debug, Default)]

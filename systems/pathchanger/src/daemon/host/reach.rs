@@ -5,12 +5,10 @@ use std::{collections::BTreeMap, fmt, net::IpAddr};
 use ipnet::IpNet;
 use serde::Serialize;
 use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::resolve_quietly};
-use sidestep_linux::{
-    bpf::host::{HostProgram, Names, PathSources, PathsFrom, SourcesByPath},
-    netlink::{InterfaceAddress, Netlink, block_on},
-};
+use sidestep_linux::netlink::{InterfaceAddress, Netlink, block_on};
 
 use super::{HostConfig, interfaces, paths_in_place::PathsInPlace, sources};
+use crate::daemon::program::{HostProgram, Names, PathSources, PathsFrom, SourcesByPath};
 
 /// Most addresses that are looked at: a host may have thousands.
 const MAX: usize = 64;

@@ -1,9 +1,9 @@
 //! What the agent records, counts and logs of connections.
 
 use sidestep_hostd::AgentError;
-use sidestep_linux::bpf::host::{Events, HostCounters, HostProgram, MapUse, RunStats};
 
 use super::{HostConfig, events::Recorder, summary::Summary};
+use crate::daemon::program::{Events, HostCounters, HostProgram, MapUse, RunStats};
 
 /// The program's events and counters, and where they go.
 pub(super) struct Records {

@@ -7,13 +7,13 @@
 use ipnet::IpNet;
 use sidestep_hostd::{paths::DestinationPaths, paths::MarkBits};
 use sidestep_linux::{
-    bpf::host::{HostConfig as ProgramConfig, HostProgram, Learnt, SlotPath, SourcesByPath},
     netlink::Family,
     nftables::{Draw, DrawTable, Share},
 };
 use sidestep_policy::{PathchangerSettings, are_off, reply_weights};
 
-use super::ownership::RoutingSpace;
+use super::{entries::entries, ownership::RoutingSpace};
+use crate::daemon::program::{HostConfig as ProgramConfig, HostProgram, Learnt, SlotPath, SourcesByPath};
 
 /// The agent's hold on the table.
 #[derive(Debug, Default)]
@@ -239,7 +239,7 @@ fn shares(
     sources: &SourcesByPath,
 ) -> Vec<Share> {
     let of = |id: u32| learnt?.paths.iter().find(|(known, _)| *known == id).map(|(_, learnt)| *learnt);
-    let entries = set.entries(settings);
+    let entries = entries(set, settings);
     let paths: Vec<_> = entries.iter().map(|entry| (entry.path.weight, of(entry.path.id))).collect();
     let share = |(entry, weight): (&SlotPath, u32)| {
         let mark = u32::from(entry.slot) << mark.shift;
@@ -251,11 +251,11 @@ fn shares(
 
 #[cfg(test)]
 mod tests {
-    use sidestep_linux::bpf::host::PathSources;
     use sidestep_net::{Rate, Span};
     use sidestep_policy::PathLearnt;
 
     use super::*;
+    use crate::daemon::program::PathSources;
     use sidestep_hostd::paths::{HostPath, PathRoute};
 
     const MARK: MarkBits = MarkBits { mask: 0xff00, shift: 8 };

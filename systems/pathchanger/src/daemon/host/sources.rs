@@ -14,12 +14,10 @@ use serde::Serialize;
 use sidestep_hostd::{
     AgentError, paths::DestinationPaths, paths::HostPath, paths::PathRoute, paths::StaticDestination,
 };
-use sidestep_linux::{
-    bpf::host::{HostProgram, PathSources, SourcesByPath},
-    netlink::{Family, Flow, Interface, InterfaceAddress, Netlink, NextHop},
-};
+use sidestep_linux::netlink::{Family, Flow, Interface, InterfaceAddress, Netlink, NextHop};
 
 use super::{HostConfig, paths_in_place::PathsInPlace};
+use crate::daemon::program::{HostProgram, PathSources, SourcesByPath};
 
 /// Most prefixes to a destination that are remembered after the host has lost them: all prefixes share 63 bits.
 const MAX_LOST: usize = 8;

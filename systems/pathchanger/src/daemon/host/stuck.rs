@@ -14,13 +14,13 @@ use ipnet::IpNet;
 use sidestep_hostd::{AgentError, paths::MarkBits};
 use sidestep_linux::{
     LinuxError,
-    bpf::host::{HostConnection, HostProgram, Learnt, Ways},
     sock_diag::{Ended, SockDiag, Unanswered},
 };
 use sidestep_net::{Span, Time};
 use sidestep_policy::{OnDead, PathchangerSettings, PolicyName};
 
 use super::{events::Recorder, paths_in_place::PathsInPlace};
+use crate::daemon::program::{HostConnection, HostProgram, Learnt, Ways};
 
 /// How often to look for stuck connections.
 const LOOK: Span = Span::from_millis(500);
@@ -313,10 +313,10 @@ pub(super) fn warn_what_resets_lack(settings: &PathchangerSettings) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sidestep_linux::bpf::host::Way;
     use sidestep_policy::PathLearnt;
 
     use super::*;
+    use crate::daemon::program::Way;
 
     const TO: &str = "10.2.0.0/16";
 

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use sidestep_linux::bpf::host::{Event, EventKind, HostCounters};
 use sidestep_policy::{Reason, Stay};
+
+use crate::daemon::program::{Event, EventKind, HostCounters};
 
 /// How often to sum up.
 const INTERVAL: Duration = Duration::from_secs(60);

@@ -14,7 +14,6 @@ use std::{
 use ipnet::IpNet;
 use nix::sys::socket::{setsockopt, sockopt};
 use sidestep_hostd::{AgentError, paths::MarkBits};
-use sidestep_linux::bpf::host::{HostConnection, HostProgram, Learnt};
 use tokio::{
     net::TcpSocket,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -22,6 +21,7 @@ use tokio::{
 };
 
 use super::{paths_in_place::PathsInPlace, quality::Prefixes};
+use crate::daemon::program::{HostConnection, HostProgram, Learnt};
 
 /// How long to wait before the first trial, and between trials at most.
 const FIRST: Duration = Duration::from_secs(1);

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use sidestep_api::LinkCounter;
 use sidestep_hostd::AgentError;
 use sidestep_linux::{
-    bpf::ecn::EcnDecap,
     monotonic_now,
     netlink::{Interface, Netlink},
 };
+
+use crate::daemon::ecn_decap::EcnDecap;
 
 /// The configured links, by name.
 pub(super) struct Links {

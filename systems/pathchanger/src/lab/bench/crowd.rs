@@ -10,11 +10,7 @@ use std::{
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sidestep_lab::LabError;
-use sidestep_linux::{
-    bpf::host::{HostConnection, HostProgram},
-    monotonic_now,
-    sock_diag::TcpInfo,
-};
+use sidestep_linux::{monotonic_now, sock_diag::TcpInfo};
 use sidestep_net::Time;
 
 use super::{
@@ -22,6 +18,7 @@ use super::{
     load::{failed, open},
     stage::{self, Stage},
 };
+use crate::daemon::program::{HostConnection, HostProgram};
 
 /// Most connections: they all have one client, whose ports are about 28,000.
 pub const MAX_CONNECTIONS: u32 = 20_000;

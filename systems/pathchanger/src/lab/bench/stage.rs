@@ -17,11 +17,13 @@ use nix::{
 use sidestep_lab::{LabDir, LabError, Place, Process, stop_all};
 use sidestep_linux::{
     LinuxError,
-    bpf::{host::Pins, idle::IdlePrograms},
+    bpf::idle::IdlePrograms,
     cgroup::{self, Cgroup},
     netlink::{self, MAIN_TABLE, Netlink, NextHop, Route, Target},
     netns::{NetNs, set_sysctl},
 };
+
+use crate::daemon::program::Pins;
 
 /// Where the server listens.
 pub const SERVER: Ipv6Addr = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 1);

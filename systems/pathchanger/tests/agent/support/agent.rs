@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, fs, net::Ipv6Addr};
 use sidestep_api::HostIdentity;
 use sidestep_hostd::{AgentError, StaticDestination, StaticPath};
 use sidestep_lab::plan::tail_address;
-use sidestep_linux::bpf::host::Pins;
 use sidestep_net::{Ratio, Span};
-use sidestep_pathchanger::daemon::{EventLine, EventRecord, HostConfig, HostOptions, RecordFile, SetRecord, run_host};
+use sidestep_pathchanger::daemon::{
+    EventLine, EventRecord, HostConfig, HostOptions, RecordFile, SetRecord, program::Pins, run_host,
+};
 use sidestep_policy::{Backoff, PathchangerSettings};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
