@@ -33,6 +33,7 @@ use sidestep_hostd::{
 use sidestep_linux::netlink::{Netlink, RoutingChange};
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use self::{balancer::BalancerConfig, destinations::Destinations, path_routing::PathRouting, program::Program};
 pub use self::{
     config::{EdgeConfig, EdgeSettings, Health, MAX_FLOWS},
     hash_doubts::HashDoubt,
@@ -45,8 +46,6 @@ pub use self::{
         edge_status,
     },
 };
-use self::{destinations::Destinations, path_routing::PathRouting, program::Program};
-use crate::daemon::balancer::BalancerConfig;
 
 /// What the edge daemon needs to know.
 #[derive(Clone, Debug)]
