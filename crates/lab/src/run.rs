@@ -60,7 +60,7 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
         result.systems.insert(system.to_string(), measured);
         traces.push(trace);
     }
-    result.conclude();
+    result.conclude(&options.registry.catalogue());
     writer.finish(&result, &traces, &scene, &scenario.to_toml(), &options.command)?;
     Ok(result)
 }

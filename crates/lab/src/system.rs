@@ -89,10 +89,16 @@ impl Registry {
         self.systems.iter().map(|system| system.info())
     }
 
-    /// What a run of `spec` needs.
-    pub fn setup(&self, scenario: &Scenario, spec: &SystemSpec) -> Result<Setup, LabError> {
+    /// What scenario files may name.
+    pub fn catalogue(&self) -> Catalogue {
         let mut catalogue = Catalogue::default();
         catalogue.add(World::Lab, self.infos());
+        catalogue
+    }
+
+    /// What a run of `spec` needs.
+    pub fn setup(&self, scenario: &Scenario, spec: &SystemSpec) -> Result<Setup, LabError> {
+        let catalogue = self.catalogue();
         catalogue.require(World::Lab, &spec.name).map_err(LabError::UnknownSystem)?;
         catalogue.check(scenario, spec).map_err(|error| parameter(spec, error.to_string()))?;
         let run = Run { scenario, spec, catalogue: &catalogue };

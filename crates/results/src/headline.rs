@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     RunResult, SystemResult,
     paired::between,
-    roles::{baseline, recommended},
+    roles::{Compared, Roles},
     summary::{MANY, exact, mean_goodput, mean_time, megabits, seconds, signed, taken},
 };
 
@@ -52,7 +52,7 @@ enum Measure {
 
 impl Headline {
     /// The headline of a run.
-    pub fn of(run: &RunResult) -> Headline {
+    pub(crate) fn of(run: &RunResult, roles: &Roles<'_>) -> Headline {
         let alone = |text: String| Headline { text, system: None, baseline: None, says: Finding::NotCompared };
         let Some((first, only)) = run.systems.iter().next() else { return alone("No system has been run.".into()) };
         if run.is_cut() {
@@ -62,9 +62,8 @@ impl Headline {
         let times = run.systems.values().filter(|system| mean_time(system).is_some()).count();
         let measure =
             if run.is_of_transfers() && times == run.systems.len() { Measure::Time } else { Measure::Goodput };
-        let compared = recommended(run).zip(baseline(run));
-        let Some(((name, system), (other, plain))) = compared else {
-            return match (recommended(run), run.systems.len()) {
+        let Some(((name, system), plain)) = roles.recommended.zip(roles.baseline) else {
+            return match (roles.recommended, run.systems.len()) {
                 (Some((name, system)), _) => alone(describe(run, name, system, measure)),
                 (None, 1) => alone(describe(run, first, only, measure)),
                 (None, _) => alone(
@@ -72,12 +71,12 @@ impl Headline {
                 ),
             };
         };
-        let (mut text, says) = compare(run, (name, system), (other, plain), measure);
+        let (mut text, says) = compare(run, (name, system), plain, measure);
         if matches!(measure, Measure::Goodput) {
             // A system that carries most may do so at the cost of those that want to end soon.
-            text += &times_besides(run, (name, system), (other, plain));
+            text += &times_besides(run, (name, system), plain);
         }
-        Headline { text, system: Some(name.to_owned()), baseline: Some(other.to_owned()), says }
+        Headline { text, system: Some(name.to_owned()), baseline: Some(plain.name.to_owned()), says }
     }
 }
 
@@ -96,16 +95,16 @@ fn describe(run: &RunResult, name: &str, system: &SystemResult, measure: Measure
 fn compare(
     run: &RunResult,
     (name, system): (&str, &SystemResult),
-    (other, plain): (&str, &SystemResult),
+    plain: Compared<'_>,
     measure: Measure,
 ) -> (String, Finding) {
-    let base = spoken(other);
-    let values = (measure.value(system), measure.value(plain));
+    let base = plain.spoken();
+    let values = (measure.value(system), measure.value(plain.result));
     let told = match measure {
         Measure::Goodput => carried(name, &base, values, &measure.amount(run, system)),
         Measure::Time => took(name, &base, values),
     };
-    let Some((less, seeds)) = between(run, name, other, &|one| measure.of_seed(one)) else {
+    let Some((less, seeds)) = between(run, name, plain.name, &|one| measure.of_seed(one)) else {
         let text = format!("In one run, which promises nothing: {told}.");
         return (text, Finding::OneRun);
     };
@@ -144,14 +143,10 @@ fn compare(
 }
 
 /// How long transfers took beside connections without an end.
-fn times_besides(
-    run: &RunResult,
-    (name, system): (&str, &SystemResult),
-    (other, plain): (&str, &SystemResult),
-) -> String {
-    let Some((own, theirs)) = mean_time(system).zip(mean_time(plain)) else { return String::new() };
-    let base = spoken(other);
-    let paired = between(run, name, other, &|one| Measure::Time.of_seed(one));
+fn times_besides(run: &RunResult, (name, system): (&str, &SystemResult), plain: Compared<'_>) -> String {
+    let Some((own, theirs)) = mean_time(system).zip(mean_time(plain.result)) else { return String::new() };
+    let base = plain.spoken();
+    let paired = between(run, name, plain.name, &|one| Measure::Time.of_seed(one));
     let none = paired.is_some_and(|(less, _)| less.ci95[0] <= 0.0 && less.ci95[1] >= 0.0);
     let so = if none { ": no difference, seed by seed" } else { "" };
     format!(" Transfers took {} on average, and {} under {base}{so}.", seconds(own), seconds(theirs))
@@ -218,15 +213,6 @@ impl Measure {
     }
 }
 
-/// How the baseline is spoken of.
-fn spoken(baseline: &str) -> String {
-    match baseline {
-        "tcp" => "plain TCP".into(),
-        "ecmp" => "ECMP".into(),
-        none => format!("no control ({none})"),
-    }
-}
-
 fn short(value: f64, digits: usize) -> String {
     format!("{value:.digits$}")
 }
@@ -236,8 +222,12 @@ mod tests {
     use super::*;
     use crate::{Repeated, World, testing};
 
+    fn headline_of(run: &RunResult) -> Headline {
+        Headline::of(run, &Roles::of(run, &testing::catalogue()))
+    }
+
     fn headline(run: &RunResult) -> String {
-        Headline::of(run).text
+        headline_of(run).text
     }
 
     /// Systems that carried this much, over six paths of 100 Mbit/s.
@@ -269,7 +259,7 @@ mod tests {
             "In one run, which promises nothing: pathchanger carried 5.4 × what plain TCP did: 508 Mbit/s of the 600 that the \
              network can carry."
         );
-        let found = Headline::of(&run);
+        let found = headline_of(&run);
         assert_eq!(
             (found.system.as_deref(), found.baseline.as_deref(), found.says),
             (Some("pathchanger"), Some("tcp"), Finding::OneRun)
@@ -277,11 +267,12 @@ mod tests {
     }
 
     #[test]
-    fn dice_and_what_knows_all_are_never_recommended() {
+    fn what_systems_stand_for_decides_which_is_recommended_and_which_the_baseline() {
         let name = |systems: &[&str]| {
             let systems: Vec<(&str, f64)> = systems.iter().map(|name| (*name, 10.0)).collect();
             let run = carried(&systems);
-            (recommended(&run).map(|(name, _)| name.to_owned()), baseline(&run).map(|(name, _)| name.to_owned()))
+            let Roles { baseline, recommended } = Roles::of(&run, &testing::catalogue());
+            (recommended.map(|(name, _)| name.to_owned()), baseline.map(|baseline| baseline.name.to_owned()))
         };
         let pair = |one: &str, other: &str| (Some(one.to_owned()), Some(other.to_owned()));
         let irc = [
@@ -292,31 +283,36 @@ mod tests {
             "route-control:mode=predictive",
         ];
         assert_eq!(name(&irc), pair("route-control", "route-control:mode=none"));
-        assert_eq!(name(&["tcp", "rcp", "inrpp"]), pair("inrpp", "tcp"));
-        assert_eq!(name(&["tcp", "semper", "semper:mode=rendezvous", "semper-stateful"]), pair("semper", "tcp"));
-        assert_eq!(name(&["tcp", "random"]), (None, Some("tcp".into())));
-        assert_eq!(name(&["tcp", "pathchanger:policy=random"]), (None, Some("tcp".into())));
+        let none = |baseline: &str| (None, Some(baseline.to_owned()));
+        assert_eq!(name(&["route-control", "other", "pathchanger", "tcp"]), pair("pathchanger", "tcp"), "by rank");
+        assert_eq!(name(&["ecmp", "route-control:mode=none"]), pair("ecmp", "route-control:mode=none"), "by rank");
+        assert_eq!(name(&["tcp", "random"]), none("tcp"));
+        assert_eq!(name(&["tcp", "route-control:mode=none"]), none("tcp"));
         assert_eq!(name(&["tcp", "random", "pathchanger:gamma=0.2"]), pair("pathchanger:gamma=0.2", "tcp"));
-        assert_eq!(name(&["tcp", "pathchanger:gamma=0.2", "pathchanger:gamma=0.4"]), (None, Some("tcp".into())));
-        assert_eq!(name(&["ecmp", "plb"]), pair("plb", "ecmp"));
+        assert_eq!(name(&["tcp", "pathchanger:gamma=0.2", "pathchanger:gamma=0.4"]), none("tcp"));
+        assert_eq!(name(&["tcp", "ecmp"]), pair("ecmp", "tcp"), "a baseline beside another is a candidate");
+        assert_eq!(name(&["ecmp", "other"]), pair("other", "ecmp"));
+        assert_eq!(name(&["other", "another"]), (None, None));
+        let control = headline(&carried(&[("route-control:mode=none", 1.0), ("route-control", 9.0)]));
+        assert!(control.contains("no control (route-control:mode=none) did"), "{control}");
         assert!(headline(&carried(&[("tcp", 1.0), ("random", 9.0)])).contains("no single system to recommend"));
     }
 
     #[test]
     fn seeds_whose_difference_may_be_none_show_no_difference_and_others_by_how_much() {
-        let noisy = Headline::of(&seeds(&[("tcp", &[10.0, 20.0, 40.0]), ("pathchanger", &[12.0, 17.0, 41.5])]));
+        let noisy = headline_of(&seeds(&[("tcp", &[10.0, 20.0, 40.0]), ("pathchanger", &[12.0, 17.0, 41.5])]));
         assert_eq!(noisy.says, Finding::NoDifference);
         assert!(
             noisy.text.starts_with("No difference: pathchanger carried 24 Mbit/s, and plain TCP 23 Mbit/s;"),
             "{noisy:?}"
         );
-        let clear = Headline::of(&seeds(&[("tcp", &[10.0, 20.0]), ("pathchanger", &[60.0, 70.0])]));
+        let clear = headline_of(&seeds(&[("tcp", &[10.0, 20.0]), ("pathchanger", &[60.0, 70.0])]));
         assert_eq!(
             clear.text,
             "pathchanger carried 4.3 × what plain TCP did: 65 Mbit/s (+50.0 ± 0.0 Mbit/s seed by seed, over 2 seeds)."
         );
         assert_eq!(clear.says, Finding::Better);
-        let worse = Headline::of(&seeds(&[("tcp", &[60.0, 70.0]), ("pathchanger", &[10.0, 20.0])]));
+        let worse = headline_of(&seeds(&[("tcp", &[60.0, 70.0]), ("pathchanger", &[10.0, 20.0])]));
         assert!(
             worse.says == Finding::Worse && worse.text.contains("0.23 × what") && worse.text.contains("−50.0"),
             "{worse:?}"
@@ -394,7 +390,7 @@ mod tests {
     fn a_run_that_was_cut_short_compares_nothing() {
         let mut run = carried(&[("tcp", 1.0), ("pathchanger", 9.0)]);
         run.systems.get_mut("tcp").unwrap().planned_s = Some(60.0);
-        let found = Headline::of(&run);
+        let found = headline_of(&run);
         assert!(found.says == Finding::NotCompared && found.text.starts_with("The run was interrupted"), "{found:?}");
     }
 }

@@ -340,7 +340,7 @@ mod tests {
         (system.duration_s, system.planned_s, system.goodput_mbps) = (2.5, Some(60.0), f64::NAN);
         system.incomplete.push("interrupted after 2.5s of 60s".into());
         let picture = plot(&run, &traces, &Default::default()).unwrap();
-        run.conclude();
+        run.conclude(&testing::catalogue());
         let html = page(&run, &Pictures { plot: &picture, times: None }, &[], "");
         let texts = texts(&html);
         for wanted in
@@ -360,7 +360,7 @@ mod tests {
             let other = SystemResult { goodput_mbps: mbps + 20.0, ..system.clone() };
             system.repeated = crate::Repeated::of(&[system.clone(), other]);
         }
-        run.conclude();
+        run.conclude(&testing::catalogue());
         let html = page(&run, &Pictures { plot: "", times: Some("<svg id=\"times\"></svg>") }, &[], "");
         for wanted in [
             "2 seeds from 7 on",
@@ -378,7 +378,7 @@ mod tests {
         let mut run = testing::run(&["tcp", "route-control"], 1);
         let doubt = crate::Doubt::new(crate::DoubtKind::CouldNotAct, "nothing <to> choose\u{7}");
         run.systems.get_mut("route-control").unwrap().validity.push(doubt);
-        run.conclude();
+        run.conclude(&testing::catalogue());
         let html = page(&run, &Pictures { plot: "", times: None }, &[], "");
         assert!(html.contains("route-control: nothing &lt;to&gt; choose\u{fffd}."), "{html}");
         let terminal = crate::table(&run);

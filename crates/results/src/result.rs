@@ -6,9 +6,9 @@ use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 use sidestep_engine::Lateness;
 use sidestep_net::Span;
-use sidestep_scenario::World;
+use sidestep_scenario::{Catalogue, World};
 
-use crate::{Difference, Doubt, Headline, Named, Recovery, Repeated, Validity, paired, validity};
+use crate::{Difference, Doubt, Headline, Named, Recovery, Repeated, Validity, paired, roles::Roles, validity};
 
 /// The version of `result.json` that this crate writes.
 pub const SCHEMA: u32 = 1;
@@ -232,13 +232,16 @@ impl RunResult {
         RunResult { schema, scenario, world, seed, seeds: 1, ceiling_mbps, headline, validity, differences, systems }
     }
 
-    /// Draws the conclusions from the systems' results: reasons to doubt them, differences, and the headline.
-    pub fn conclude(&mut self) {
+    /// Draws the conclusions from the systems' results: reasons to doubt them, differences, and the headline. The catalogue has
+    /// the systems' standing, from which follows what is compared.
+    pub fn conclude(&mut self, catalogue: &Catalogue) {
         let most = self.systems.values().filter_map(|system| Some(system.repeated.as_ref()?.seeds)).max();
         self.seeds = most.unwrap_or(1);
         self.validity = validity::of(&self.systems);
-        self.differences = paired::differences(self);
-        self.headline = Some(Headline::of(self));
+        let roles = Roles::of(self, catalogue);
+        let differences = paired::differences(self, roles.baseline.map(|baseline| baseline.name));
+        let headline = Headline::of(self, &roles);
+        (self.differences, self.headline) = (differences, Some(headline));
     }
 
     /// What is incomplete in which system, one line each.

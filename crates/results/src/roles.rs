@@ -1,41 +1,55 @@
 //! Which system of a run is the baseline, and which one a reader is advised to use.
 
+use sidestep_scenario::{Advice, Baseline, Catalogue};
+
 use crate::{RunResult, SystemResult};
 
-/// Systems of ours with all settings at their defaults: of several in a run, the first is the one that is recommended.
-const RECOMMENDED: [&str; 5] = ["pathchanger", "route-control", "semper", "inrpp", "mptcp"];
-
-/// The system that the others are compared with: what the network does where no system decides.
-pub(crate) fn baseline(run: &RunResult) -> Option<(&str, &SystemResult)> {
-    let is_none = |name: &str| name.starts_with("route-control:") && has(name, "mode", &["none"]);
-    let find = |wanted: &dyn Fn(&str) -> bool| run.systems.iter().find(|(name, _)| wanted(name));
-    find(&|name| name == "tcp").or_else(|| find(&is_none)).or_else(|| find(&|name| name == "ecmp"))
+/// What some systems of a run are to the reader.
+#[derive(Clone, Copy)]
+pub(crate) struct Roles<'a> {
+    /// The system that the others are compared with: what the network does where no system decides.
+    pub(crate) baseline: Option<Compared<'a>>,
+    /// The system that a reader is advised to use: one that is recommended, or else the only candidate beside the baseline.
+    pub(crate) recommended: Option<(&'a str, &'a SystemResult)>,
 }
 
-/// The system that a reader is advised to use: neither the baseline, nor dice, nor one that knows what no real system can know.
-///
-/// One of ours with its defaults, or else the only one that is left; `None` where several are, or none.
-pub(crate) fn recommended(run: &RunResult) -> Option<(&str, &SystemResult)> {
-    let baseline = baseline(run).map(|(name, _)| name);
-    let left: Vec<(&str, &SystemResult)> =
-        run.systems.iter().filter(|(name, _)| Some(*name) != baseline && is_candidate(name)).collect();
-    let default = RECOMMENDED.iter().find_map(|ours| left.iter().find(|(name, _)| name == ours));
-    match (default, &left[..]) {
-        (Some(default), _) => Some(*default),
-        (None, [only]) => Some(*only),
-        (None, _) => None,
+/// The system that others are compared with.
+#[derive(Clone, Copy)]
+pub(crate) struct Compared<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) result: &'a SystemResult,
+    /// What a sentence calls it.
+    spoken: &'static str,
+}
+
+impl<'a> Roles<'a> {
+    /// The roles in a run, from what the systems say of themselves.
+    pub(crate) fn of(run: &'a RunResult, catalogue: &Catalogue) -> Roles<'a> {
+        let systems: Vec<_> =
+            run.systems.iter().map(|(name, result)| (name, result, catalogue.standing(name))).collect();
+        let plain = systems.iter().filter_map(|(name, result, standing)| Some((*name, *result, standing.baseline?)));
+        let plain = plain.min_by_key(|(.., baseline)| baseline.rank);
+        let baseline = plain.map(|(name, result, Baseline { spoken, .. })| Compared { name, result, spoken });
+        let is_other = |name: &str| baseline.is_none_or(|baseline| baseline.name != name);
+        let left = || systems.iter().filter(|(name, ..)| is_other(name));
+        let ranked = left().filter_map(|(name, result, standing)| match standing.advice {
+            Advice::Recommended(rank) => Some((rank, (*name, *result))),
+            Advice::Candidate | Advice::Reference => None,
+        });
+        let first = ranked.min_by_key(|(rank, _)| *rank).map(|(_, system)| system);
+        let recommended = first.or_else(|| {
+            let mut candidates = left().filter(|(.., standing)| standing.advice != Advice::Reference);
+            let (name, result, _) = candidates.next()?;
+            candidates.next().is_none().then_some((*name, *result))
+        });
+        Roles { baseline, recommended }
     }
 }
 
-/// Whether a system is one that could be advised.
-fn is_candidate(name: &str) -> bool {
-    let base = name.split(':').next().unwrap_or(name);
-    base != "random" && !has(name, "policy", &["random", "static"]) && !has(name, "mode", &["ideal", "none"])
-}
-
-/// Whether a system's parameter has one of these values.
-fn has(system: &str, parameter: &str, values: &[&str]) -> bool {
-    let parameters = system.split_once(':').map_or("", |(_, parameters)| parameters);
-    let mut pairs = parameters.split(',').filter_map(|pair| pair.split_once('='));
-    pairs.any(|(name, value)| name == parameter && values.contains(&value))
+impl Compared<'_> {
+    /// How a sentence speaks of it: with what was written, where its parameters make it the baseline.
+    pub(crate) fn spoken(&self) -> String {
+        let Compared { name, spoken, .. } = self;
+        if name.contains(':') { format!("{spoken} ({name})") } else { (*spoken).into() }
+    }
 }

@@ -3,6 +3,7 @@
 use std::f64::consts::TAU;
 
 use sidestep_net::{Bytes, Rate, Span, Time};
+use sidestep_scenario::{Catalogue, Standing, SystemInfo};
 
 use crate::{FlowRecord, Late, Recorder, RunResult, SampleKind, SamplePoint, Trace, Window, World};
 
@@ -46,6 +47,25 @@ pub(crate) fn path_sample(name: &str, from: f64, to: f64, utilisation: f64, drop
         marks: Some(drops * 10),
         ..SamplePoint::default()
     }
+}
+
+/// Systems of each standing.
+pub(crate) fn catalogue() -> Catalogue {
+    const NONE: Standing = Standing::baseline(2, "no control").never_advised();
+    let control = SystemInfo::plain("route-control", "").with_standing(Standing::recommended(2));
+    let cases = &[("mode", "none", NONE), ("mode", "ideal", Standing::REFERENCE)];
+    let mut catalogue = Catalogue::default();
+    catalogue.add(
+        World::Sim,
+        [
+            SystemInfo::plain("tcp", "").with_standing(Standing::baseline(1, "plain TCP")),
+            SystemInfo::plain("ecmp", "").with_standing(Standing::baseline(3, "ECMP")),
+            SystemInfo::plain("random", "").with_standing(Standing::REFERENCE),
+            SystemInfo::plain("pathchanger", "").with_standing(Standing::recommended(1)),
+            control.with_standing_when(cases),
+        ],
+    );
+    catalogue
 }
 
 /// The result of a 20 s run over `paths` paths of 100 Mbit/s; later systems use more of them.

@@ -76,6 +76,7 @@ mod placeholder;
 pub(crate) mod print;
 mod read;
 mod settings;
+mod standing;
 mod system;
 pub mod systems;
 mod transport;
@@ -94,6 +95,7 @@ use toml::Table;
 pub use crate::systems::{Catalogue, SettingsInfo, SystemInfo, World};
 use crate::workload::{Arrival, SizeDistribution};
 pub use impairment::{Effect, Impairment, Periods, Transition};
+pub use standing::{Advice, Baseline, Standing};
 pub use system::{SystemError, SystemSpec};
 pub use transport::{RoutingSettings, TcpSettings, Transport};
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sidestep_net::{ParseError, SettingsTable, document::Document};
 use toml::Table;
 
-use crate::{Scenario, SystemError, SystemSpec, settings};
+use crate::{Scenario, Standing, SystemError, SystemSpec, settings};
 
 /// Where a scenario runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,10 @@ pub struct SystemInfo {
     pub what: &'static str,
     /// The scenario's table whose keys it takes as parameters; `None`: it takes none.
     pub settings: Option<SettingsInfo>,
+    /// What it is where systems are compared, with its settings at their defaults.
+    pub standing: Standing,
+    /// What else it is where a parameter has a value: name, value and standing.
+    pub(crate) standing_when: &'static [(&'static str, &'static str, Standing)],
 }
 
 /// A system's table of settings in scenario files.
@@ -52,7 +56,7 @@ pub struct SettingsInfo {
 impl SystemInfo {
     /// A system without settings.
     pub const fn plain(name: &'static str, what: &'static str) -> SystemInfo {
-        SystemInfo { name, what, settings: None }
+        SystemInfo { name, what, settings: None, standing: Standing::CANDIDATE, standing_when: &[] }
     }
 
     /// A system whose settings are the table `key` of the scenario.
@@ -62,7 +66,8 @@ impl SystemInfo {
         key: &'static str,
     ) -> SystemInfo {
         let (fill, read, overlay) = (settings::fill::<T>, settings::read::<T>, settings::overlay::<T>);
-        SystemInfo { name, what, settings: Some(SettingsInfo { key, fixed: &[], fill, read, overlay }) }
+        let settings = Some(SettingsInfo { key, fixed: &[], fill, read, overlay });
+        SystemInfo { settings, ..SystemInfo::plain(name, what) }
     }
 
     /// The same system with some settings fixed, which are then no parameters.

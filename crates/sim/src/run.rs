@@ -323,7 +323,7 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
         result.systems.insert(system.to_string(), measured);
         traces.extend(first.trace.map(|trace| trace.with_seeds(&seeds)));
     }
-    result.conclude();
+    result.conclude(&shared.catalogue);
     if let Some(writer) = writer {
         writer.finish(&result, &traces, &scene, &text, &options.command)?;
     }

@@ -25,6 +25,8 @@ pub mod sim;
 mod tests;
 
 use sidestep_net::{Bytes, Rate, Span, Time};
+#[cfg(feature = "scenario")]
+use sidestep_scenario::{Standing, SystemInfo};
 use thiserror::Error;
 
 pub use fields::{AckFields, Key, Nonce, Nonces, Notice, Notification};
@@ -36,11 +38,9 @@ pub use settings::{AckProcessing, AfterTimeout, Credit, InrppSettings, Notificat
 
 /// INRPP, as scenarios name it.
 #[cfg(feature = "scenario")]
-pub const INRPP: sidestep_scenario::SystemInfo = sidestep_scenario::SystemInfo::with_settings::<InrppSettings>(
-    "inrpp",
-    "In-Network Resource Pooling in every router",
-    "inrpp",
-);
+pub const INRPP: SystemInfo =
+    SystemInfo::with_settings::<InrppSettings>("inrpp", "In-Network Resource Pooling in every router", "inrpp")
+        .with_standing(Standing::recommended(4));
 
 /// An interface of a router, by its place in the list that the router was made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

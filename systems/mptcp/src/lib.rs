@@ -10,9 +10,10 @@ pub mod sim;
 #[cfg(feature = "scenario")]
 use sidestep_proto::mptcp::MptcpSettings;
 #[cfg(feature = "scenario")]
-use sidestep_scenario::SystemInfo;
+use sidestep_scenario::{Standing, SystemInfo};
 
 /// MPTCP.
 #[cfg(feature = "scenario")]
 pub const MPTCP: SystemInfo =
-    SystemInfo::with_settings::<MptcpSettings>("mptcp", "MPTCP, each subflow hashed onto an equal-cost path", "mptcp");
+    SystemInfo::with_settings::<MptcpSettings>("mptcp", "MPTCP, each subflow hashed onto an equal-cost path", "mptcp")
+        .with_standing(Standing::recommended(5));

@@ -11,12 +11,14 @@ pub mod sim;
 #[cfg(feature = "scenario")]
 use sidestep_policy::PathchangerSettings;
 #[cfg(feature = "scenario")]
-use sidestep_scenario::SystemInfo;
+use sidestep_scenario::{Standing, SystemInfo};
 
 /// The path changer.
 #[cfg(feature = "scenario")]
 pub const PATHCHANGER: SystemInfo =
-    SystemInfo::with_settings::<PathchangerSettings>("pathchanger", "the path changer", "pathchanger");
+    SystemInfo::with_settings::<PathchangerSettings>("pathchanger", "the path changer", "pathchanger")
+        .with_standing(Standing::recommended(1))
+        .with_standing_when(&[("policy", "random", Standing::REFERENCE), ("policy", "static", Standing::REFERENCE)]);
 
 /// The path changer that draws by dice.
 #[cfg(feature = "scenario")]
@@ -25,4 +27,5 @@ pub const RANDOM: SystemInfo = SystemInfo::with_settings::<PathchangerSettings>(
     "the path changer with the policy `random`",
     "pathchanger",
 )
-.fixing(&[("policy", "random")]);
+.fixing(&[("policy", "random")])
+.with_standing(Standing::REFERENCE);

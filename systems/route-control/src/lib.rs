@@ -63,6 +63,8 @@ use std::fmt;
 
 pub use settings::{RouteControlMode, RouteControlPrediction, RouteControlRto, RouteControlSettings};
 use sidestep_net::{Bytes, Rate, Span, Time};
+#[cfg(feature = "scenario")]
+use sidestep_scenario::{Standing, SystemInfo};
 
 pub use controller::Controller;
 pub use patience::Patience;
@@ -71,12 +73,16 @@ pub use targets::{TargetReport, Targets};
 
 /// Route control, as scenarios name it.
 #[cfg(feature = "scenario")]
-pub const ROUTE_CONTROL: sidestep_scenario::SystemInfo =
-    sidestep_scenario::SystemInfo::with_settings::<RouteControlSettings>(
-        "route-control",
-        "Intelligent Route Control at a multihomed edge",
-        "route-control",
-    );
+pub const ROUTE_CONTROL: SystemInfo = SystemInfo::with_settings::<RouteControlSettings>(
+    "route-control",
+    "Intelligent Route Control at a multihomed edge",
+    "route-control",
+)
+.with_standing(Standing::recommended(2))
+.with_standing_when(&[
+    ("mode", "none", Standing::baseline(2, "no control").never_advised()),
+    ("mode", "ideal", Standing::REFERENCE),
+]);
 
 /// A probe of an egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

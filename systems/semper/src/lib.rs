@@ -12,7 +12,7 @@ mod settings;
 pub mod table;
 
 #[cfg(feature = "scenario")]
-use sidestep_scenario::SystemInfo;
+use sidestep_scenario::{Standing, SystemInfo};
 
 pub use settings::SemperSettings;
 
@@ -22,7 +22,8 @@ pub const SEMPER: SystemInfo = SystemInfo::with_settings::<SemperSettings>(
     "semper",
     "MPTCP subflows hashed onto paths by a stateless edge router",
     "semper",
-);
+)
+.with_standing(Standing::recommended(3));
 
 /// SEMPER's reference, whose edges remember.
 #[cfg(feature = "scenario")]
