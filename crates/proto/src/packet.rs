@@ -11,7 +11,7 @@ use sidestep_net::Time;
 pub struct Packet {
     /// Data: when it was sent. ACK: the time that is echoed (RFC 7323); zero for none.
     pub sent: Time,
-    /// Which flow it belongs to: a TCP connection, a subflow of MPTCP, an RCP or a CBR flow.
+    /// Which flow it belongs to: a TCP connection, a subflow of MPTCP, or a flow of another protocol.
     pub flow: u32,
     /// For the engine: where its route continues after a detour; 0: it is on its route.
     pub cursor: u32,
@@ -23,9 +23,9 @@ pub struct Packet {
     /// ACK: the segments that the receiver has room for, from `seq` (TCP) or `data_seq` (MPTCP) on. TCP's data on a connection
     /// that carries data both ways: likewise, from `data_seq` on.
     pub window: u32,
-    /// RCP: the lowest rate that a router on the path offers, or its echo, in kbit/s.
+    /// Rate feedback from routers: the lowest rate that one on the path offers, or its echo, in kbit/s.
     pub rate: u32,
-    /// RCP: the sender's estimate of the round-trip time, in microseconds; zero for none.
+    /// For routers that give rate feedback: the sender's estimate of the round-trip time, in microseconds; zero for none.
     pub rtt: u32,
     /// ACK: SACK blocks `[from, to)` as distances from `seq`, the latest first (RFC 2018); `(0, 0)` for none. A segment that was
     /// received twice comes before them (RFC 2883): as `(distance, 0)` where it lies this far below `seq`.
@@ -82,8 +82,8 @@ impl Flags {
     pub const FIN: Flags = Flags(16);
     /// Data: it was sent before.
     pub const RETRANSMIT: Flags = Flags(32);
-    /// Of a flow under INRPP, whose routers store it and send it around links.
-    pub const INRPP: Flags = Flags(64);
+    /// Of a flow whose routers take custody of it: they store its packets, and send them around links.
+    pub const CUSTODY: Flags = Flags(64);
 
     /// Whether all of `other` are set.
     #[inline(always)]

@@ -109,7 +109,7 @@ pub enum SampleKind {
 /// |---|---|---|---|---|---|---|---|---|
 /// | link | IP packets | share of the link's rate | bytes in the queue | packets | packets | | | |
 /// | path | of the busiest link | of the busiest link | longest queue | on all links | on all links | | | |
-/// | connection | goodput | | | | | congestion window | smoothed RTT | path in use; of INRPP `open` or `closed` loop |
+/// | connection | goodput | | | | | congestion window | smoothed RTT | path in use; or its control loop: `open` or `closed` |
 /// | router | allowed or forwarded | share of the port's rate | bytes that wait | packets | packets | | RTT that the router assumes | port |
 /// | cache | | share of the cache's room | bytes held | packets | | | | state of its port |
 /// | stored | | | bytes held | | | | | |

@@ -205,7 +205,7 @@ impl Steer {
         }
     }
 
-    /// The path changer of one end has other paths to choose from, with these routes; returns the flow's new route, if any.
+    /// The policy of one end has other paths to choose from, with these routes; returns the flow's new route, if any.
     ///
     /// A set with the same ids in the same order changes nothing.
     pub fn handle_paths(
@@ -251,7 +251,7 @@ impl Steer {
         }
     }
 
-    /// Has the path changers of both ends move a flow: its data, and its ACKs where that end has paths.
+    /// Has a policy at both ends move a flow: its data, and its ACKs where that end has paths.
     pub fn by_policy(&mut self, flow: FlowId, mss: u16, data: PathSelector, acks: Option<PendingConnection>) {
         let acks = acks.map(|asked| Acceptor::PendingConnection(Box::new(asked)));
         self.insert(flow, Steered { node: data.node, mss, moves: 0, by: By::Policy { data, acks } });
@@ -302,7 +302,7 @@ impl Steer {
         steered.map_or(0, |steered| u64::from(steered.moves))
     }
 
-    /// The path that a flow is on, by its index; `None` if the path changer does not move it.
+    /// The path that a flow is on, by its index; `None` if no policy moves it.
     pub fn path_of(&self, flow: FlowId) -> Option<usize> {
         match &self.flows.get(flow.0 as usize)?.as_ref()?.by {
             By::Policy { data, .. } => Some(data.connection.path()),

@@ -83,7 +83,7 @@ pub trait EdgePaths: fmt::Debug + Send + Sync {
 pub enum Steerer {
     /// Nothing.
     None,
-    /// The path changer, among SRv6 paths.
+    /// A policy, among SRv6 paths.
     Policy(PathchangerSettings),
     /// Linux, by flow labels: after timeouts, and when a rule of each end says so.
     Label(Option<MakeRule>),

@@ -318,7 +318,7 @@ impl Sender {
 
     fn transmit(&self, kind: Kind, seq: u32, again: bool) -> Transmit {
         let last = kind == Kind::Data && self.is_all && seq + 1 == self.total;
-        let flags = Flags::when(last, Flags::FIN).with(Flags::when(again, Flags::RETRANSMIT)).with(Flags::INRPP);
+        let flags = Flags::when(last, Flags::FIN).with(Flags::when(again, Flags::RETRANSMIT)).with(Flags::CUSTODY);
         Transmit { kind, seq, flags }
     }
 

@@ -9,7 +9,7 @@ use sidestep_proto::tcp::Signals;
 use super::{Acceptor, By, Counts, Steer, read};
 
 impl Steer {
-    /// The path changer decides.
+    /// The policy decides.
     pub(super) fn decide(&mut self, now: Time, flow: FlowId, end: End<'_>, event: Event) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
         let mss = steered.mss;
@@ -79,7 +79,7 @@ impl Steer {
         self.relabel(now, flow, random, reason, of_acks)
     }
 
-    /// The path of a flow's answers, by its index; `None` if the path changer does not move them.
+    /// The path of a flow's answers, by its index; `None` if no policy moves them.
     pub fn path_of_answers(&self, flow: FlowId) -> Option<usize> {
         match &self.flows.get(flow.0 as usize)?.as_ref()?.by {
             By::Policy { acks: Some(Acceptor::Accepted(chosen)), .. } => Some(chosen.connection.path()),

@@ -146,7 +146,7 @@ impl Ends {
 
 /// An answer of the receiver's, complete, with the notification that it echoes.
 fn answer(segments: &Segments, ack: Packet, echo: &mut Option<Notification>) -> Packet {
-    let ack = Packet { flags: ack.flags.with(Flags::INRPP), ..segments.answer(ack) };
+    let ack = Packet { flags: ack.flags.with(Flags::CUSTODY), ..segments.answer(ack) };
     let Some(said) = echo.take() else { return ack };
     let nonces = if said.notice == Notice::SlowDown { Nonces::one(said.nonce) } else { Nonces::default() };
     with_fields(ack, &AckFields { notification: Some(said), nonces })

@@ -169,7 +169,7 @@ impl Behaviour for RouterNode {
     fn handle_packet(&mut self, now: Time, leaving: &Leaving, node: &mut Node<'_>) -> Fate {
         let packet = node.packet(leaving.packet);
         let Some(to) = self.port(leaving.to) else { return Fate::Forward };
-        let (is_own, is_data) = (packet.flags.has(Flags::INRPP), matches!(packet.kind, Kind::Data | Kind::Cbr));
+        let (is_own, is_data) = (packet.flags.has(Flags::CUSTODY), matches!(packet.kind, Kind::Data | Kind::Cbr));
         if !is_data {
             self.router.handle_other(to, leaving.len);
         }
