@@ -15,7 +15,7 @@ pub use self::{
     check::{Checker, is_interface_name},
     exceptions::Exceptions,
     file::{follow_the_network, resolve, resolve_present, resolve_quietly},
-    routes::routes,
+    routes::{routes, take_refused, used_slots},
     shared::{MarkBits, check_reserved, check_tables, first_hops, mapped, tables},
     slots::{Placement, Room, place},
     underlay::Underlay,

@@ -1,15 +1,19 @@
 //! What paths become: routes in the kernel.
 
-use std::{collections::BTreeMap, net::Ipv6Addr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv6Addr,
+};
 
 use ipnet::IpNet;
-use sidestep_linux::netlink::{NextHop, Route, Target};
+use sidestep_linux::netlink::{Family, NextHop, Route, Target};
 
 use super::{
     destination::{DestinationPaths, HostPath, PathRoute},
     exceptions::surroundings,
     local::is_on_the_wire,
 };
+use crate::routing::Refusal;
 
 /// The routes for `sets`, by table and destination; `hops` holds the next hop to each path's first segment.
 ///
@@ -33,6 +37,23 @@ pub fn routes(
     }
     throw_exceptions(sets, &mut routes);
     routes
+}
+
+/// Takes the path out of its set whose route the kernel refused, and returns it; `None` if the error is not about that route.
+pub fn take_refused(sets: &mut [DestinationPaths], table_base: u32, refusal: &Refusal) -> Option<HostPath> {
+    let Refusal { key: (table, destination), error } = refusal;
+    // A privilege that lacks for one lacks for all.
+    if !error.is_answer() || error.is_environment() {
+        return None;
+    }
+    let set = sets.iter_mut().find(|set| set.destination == *destination)?;
+    let index = set.paths.iter().position(|path| table_base + path.slot == *table)?;
+    Some(set.paths.remove(index))
+}
+
+/// The slots that paths use, each of which needs a rule.
+pub fn used_slots(sets: &[DestinationPaths]) -> BTreeSet<(Family, u32)> {
+    sets.iter().flat_map(|set| set.paths.iter().map(|path| (Family::of(set.destination), path.slot))).collect()
 }
 
 /// Leaves destinations without paths to the host's other tables, in each table that leads to what is around them.
@@ -74,7 +95,9 @@ fn target(destination: IpNet, path: &HostPath, hops: &BTreeMap<Ipv6Addr, NextHop
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::errno::Errno;
     use sidestep_api::PathUpdate;
+    use sidestep_linux::LinuxError;
     use sidestep_net::{Rate, Span};
 
     fn path(id: u32, usage: u64) -> HostPath {
@@ -89,6 +112,11 @@ mod tests {
             mtu: Some(1500),
             sources: Vec::new(),
         }
+    }
+
+    fn refusal(table: u32, destination: &str, number: Errno) -> Refusal {
+        let error = LinuxError::new("add a route", number.into(), "");
+        Refusal { key: (table, destination.parse().unwrap()), error }
     }
 
     fn set(paths: Vec<HostPath>) -> DestinationPaths {
@@ -152,6 +180,23 @@ mod tests {
             super::routes(std::slice::from_ref(&own), 8300, &BTreeMap::new())[&(8301, own.destination)].target,
             Target::Throw
         );
+    }
+
+    #[test]
+    fn only_the_path_whose_route_the_kernel_refused_leaves_its_set() {
+        let mut sets = [set(vec![path(1, 0), path(2, 0)])];
+        let own = "fd02:0:9::/64";
+        for (other, why) in [
+            (refusal(8303, own, Errno::ENETDOWN), "no path has this table"),
+            (refusal(8302, "fd02:0:8::/64", Errno::ENETDOWN), "no path leads there"),
+            (refusal(8302, own, Errno::EPERM), "a privilege lacks for all"),
+            (refusal(8302, own, Errno::ENOMEM), "it may succeed later"),
+        ] {
+            assert!(take_refused(&mut sets, 8300, &other).is_none(), "{why}");
+        }
+        assert_eq!(used_slots(&sets), BTreeSet::from([(Family::V6, 1), (Family::V6, 2)]));
+        let taken = take_refused(&mut sets, 8300, &refusal(8302, own, Errno::ENETDOWN)).unwrap();
+        assert_eq!((taken.id, used_slots(&sets)), (2, BTreeSet::from([(Family::V6, 1)])));
     }
 
     #[test]

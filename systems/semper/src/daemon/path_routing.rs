@@ -129,21 +129,15 @@ impl PathRouting {
                 self.slots = placement.slots;
                 return Ok((Wanted::default(), refused));
             }
-            let Err(Refusal { key: (table, destination), error }) = self.kernel.install_routes(netlink, &wanted).await
-            else {
+            let Err(refusal) = self.kernel.install_routes(netlink, &wanted).await else {
                 self.slots = placement.slots;
                 break;
             };
-            let leaves = |path: &HostPath| self.numbers.table_base + path.slot == table;
-            let set = sets.iter_mut().find(|set| set.destination == destination);
-            let path = set.and_then(|set| Some(set.paths.remove(set.paths.iter().position(leaves)?)));
-            match path {
-                // A privilege that lacks for one lacks for all.
-                Some(path) if error.is_answer() && !error.is_environment() => {
-                    refused.insert((destination, path.id), error.to_string());
-                }
-                _ => return Err(error.into()),
-            }
+            let Some(path) = paths::take_refused(sets, self.numbers.table_base, &refusal) else {
+                return Err(refusal.error.into());
+            };
+            let Refusal { key: (_, destination), error } = refusal;
+            refused.insert((destination, path.id), error.to_string());
         }
         let rules = self.rules(config, sets);
         self.kernel.install_rules(netlink, rules.iter().cloned()).await?;
@@ -152,11 +146,9 @@ impl PathRouting {
 
     /// A rule for each slot of a path and each interface by which its packets come.
     fn rules(&self, config: &EdgeConfig, sets: &[DestinationPaths]) -> BTreeSet<RouteRule> {
-        let slots = sets.iter().flat_map(|set| set.paths.iter().map(|path| (Family::of(set.destination), path.slot)));
-        let slots: BTreeSet<_> = slots.collect();
         let of =
             |(family, slot): (Family, u32)| inputs(config).map(move |input| self.rule(family, slot).for_input(input));
-        slots.into_iter().flat_map(of).collect()
+        paths::used_slots(sets).into_iter().flat_map(of).collect()
     }
 
     fn rule(&self, family: Family, slot: u32) -> MarkRule {

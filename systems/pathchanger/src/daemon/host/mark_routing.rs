@@ -122,8 +122,7 @@ impl MarkRouting {
         if self.dry_run {
             return Ok(());
         }
-        let slots = sets.iter().flat_map(|set| set.paths.iter().map(|path| (Family::of(set.destination), path.slot)));
-        let wanted: BTreeSet<_> = slots.map(|(family, slot)| self.ground.rule(family, slot)).collect();
+        let wanted = paths::used_slots(sets).into_iter().map(|(family, slot)| self.ground.rule(family, slot));
         Ok(self.kernel.install_rules(netlink, wanted).await?)
     }
 
@@ -142,21 +141,11 @@ impl MarkRouting {
         }
         loop {
             let wanted = paths::routes(sets, table_base, hops);
-            let Err(Refusal { key: (table, destination), error }) = self.kernel.install_routes(netlink, &wanted).await
-            else {
-                return Ok((wanted, refused));
-            };
-            let set = sets.iter_mut().find(|set| set.destination == destination);
-            let leaves = |path: &HostPath| table_base + path.slot == table;
-            let path = set.and_then(|set| Some(set.paths.remove(set.paths.iter().position(leaves)?)));
-            match path {
-                // A privilege that lacks for one lacks for all.
-                Some(path) if error.is_answer() && !error.is_environment() => {
-                    tracing::warn!(%error, path = path.name, "a path is left out");
-                    refused.insert((destination, path.id));
-                }
-                _ => return Err(error.into()),
-            }
+            let Err(refusal) = self.kernel.install_routes(netlink, &wanted).await else { return Ok((wanted, refused)) };
+            let Some(path) = paths::take_refused(sets, table_base, &refusal) else { return Err(refusal.error.into()) };
+            let Refusal { key: (_, destination), error } = refusal;
+            tracing::warn!(%error, path = path.name, "a path is left out");
+            refused.insert((destination, path.id));
         }
     }
 
