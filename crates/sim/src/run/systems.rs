@@ -23,8 +23,6 @@ pub(super) struct Systems {
     each: Vec<Arc<Setup>>,
     /// By what systems choose among, and between whom: the most ways that a connection had when it was opened.
     ways: BTreeMap<(&'static str, NodeId, NodeId), usize>,
-    /// Remarks of the system.
-    notes: Vec<String>,
 }
 
 impl Systems {
@@ -45,7 +43,7 @@ impl Systems {
             Ok(Arc::new(setup(own, tcp).map_err(wrong)?))
         };
         let each = scenario.flows.iter().enumerate().map(of).collect::<Result<_, _>>()?;
-        Ok(Systems { notes: whole_run.notes.clone(), whole_run, each, ways: BTreeMap::new() })
+        Ok(Systems { whole_run, each, ways: BTreeMap::new() })
     }
 
     /// The system of the whole run.
@@ -124,18 +122,18 @@ impl Systems {
             doubts.extend(system.doubts.iter().cloned());
             doubts.extend(dead_returns(scenario, seed, &system.returns, true, recorder.moves()));
         }
-        let mut told: Vec<Doubt> = Vec::new();
+        let mut reported: Vec<Doubt> = Vec::new();
         for doubt in doubts {
-            if !told.contains(&doubt) {
+            if !reported.contains(&doubt) {
                 recorder.doubt(doubt.kind, doubt.text.clone());
-                told.push(doubt);
+                reported.push(doubt);
             }
         }
     }
 
-    /// Reports the system's remarks.
+    /// Reports the remarks of the system of the whole run.
     pub(super) fn take_notes(&self, recorder: &mut Recorder) {
-        self.notes.iter().for_each(|note| recorder.note(note.clone()));
+        self.whole_run.notes.iter().for_each(|note| recorder.note(note.clone()));
     }
 }
 
