@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use sidestep_engine::{Behaviour, Endpoint, FlowSpec, Lateness, Sizes};
 use sidestep_net::{ArcId, NodeId, SettingsTable, Span, Time, Topology};
-use sidestep_policy::PathchangerSettings;
+use sidestep_policy::PolicySettings;
 use sidestep_proto::{
     mptcp::{self, MptcpSettings},
     tcp,
@@ -84,7 +84,7 @@ pub enum Steerer {
     /// Nothing.
     None,
     /// A policy, among SRv6 paths.
-    Policy(PathchangerSettings),
+    Policy(PolicySettings),
     /// Linux, by flow labels: after timeouts, and when a rule of each end says so.
     Label(Option<MakeRule>),
 }

@@ -148,7 +148,7 @@ const BURST: &[Measure] = &[Measure::P99, Measure::Mean];
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use sidestep_policy::PathchangerSettings;
+    use sidestep_policy::PolicySettings;
 
     use super::*;
 
@@ -158,9 +158,9 @@ mod tests {
             let scenario = case.scenario();
             assert_eq!((scenario.name.as_str(), scenario.seed), (case.name, 1));
             // The defaults are what is judged; a case that changed a setting would hide a bad one.
-            let settings: PathchangerSettings =
+            let settings: PolicySettings =
                 sidestep_systems::simulator().catalogue().settings(&scenario, &"pathchanger".parse().unwrap()).unwrap();
-            assert_eq!(settings, PathchangerSettings::default(), "{}", case.name);
+            assert_eq!(settings, PolicySettings::default(), "{}", case.name);
             assert_eq!(Scenario::parse(&case.text(), "file").unwrap(), scenario, "{}", case.name);
             assert!(!case.judged.is_empty() && case.purpose.ends_with('.'), "{}", case.name);
             assert!(scenario.topology.paths().len() >= 2, "{}", case.name);

@@ -22,7 +22,7 @@ use sidestep_lab::{
 };
 use sidestep_net::{NodeId, Topology};
 use sidestep_paths::PathSettings;
-use sidestep_policy::{PathchangerSettings, PolicyName};
+use sidestep_policy::{PolicyName, PolicySettings};
 use sidestep_results::Recorder;
 use sidestep_scenario::SystemInfo;
 
@@ -59,7 +59,7 @@ impl System for Random {
 /// The agents have the paths before the first connection opens.
 fn setup(run: &Run<'_>) -> Result<Setup, LabError> {
     let (scenario, topology) = (run.scenario, &run.scenario.topology);
-    let settings: PathchangerSettings = run.settings()?;
+    let settings: PolicySettings = run.settings()?;
     let fits = settings.check_max_paths(scenario.paths.max_paths);
     fits.map_err(|problem| run.refuse(problem.to_string()))?;
     Controller::check(topology, scenario.paths).map_err(|problem| run.refuse(problem.to_string()))?;
@@ -114,7 +114,7 @@ fn router(routers: Vec<NodeId>) -> Daemon {
 }
 
 /// The agent with these settings, on every host.
-fn agent(settings: PathchangerSettings, hosts: Vec<NodeId>) -> Daemon {
+fn agent(settings: PolicySettings, hosts: Vec<NodeId>) -> Daemon {
     let mask = settings.mark_mask;
     let daemon =
         Daemon::on("agent", settings.clone(), hosts.clone(), move |node, around| start(around, &settings, node));
@@ -124,7 +124,7 @@ fn agent(settings: PathchangerSettings, hosts: Vec<NodeId>) -> Daemon {
     daemon.steering().watched(watch)
 }
 
-fn start(around: &Surroundings<'_>, settings: &PathchangerSettings, node: NodeId) -> Result<Command, LabError> {
+fn start(around: &Surroundings<'_>, settings: &PolicySettings, node: NodeId) -> Result<Command, LabError> {
     let name = around.name(node);
     let events = events_file(around.logs, &name);
     // The agent appends; the record of an earlier run is none of this one.

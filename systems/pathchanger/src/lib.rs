@@ -9,23 +9,20 @@ pub mod lab;
 pub mod sim;
 
 #[cfg(feature = "scenario")]
-use sidestep_policy::PathchangerSettings;
+use sidestep_policy::PolicySettings;
 #[cfg(feature = "scenario")]
 use sidestep_scenario::{Standing, SystemInfo};
 
 /// The path changer.
 #[cfg(feature = "scenario")]
 pub const PATHCHANGER: SystemInfo =
-    SystemInfo::with_settings::<PathchangerSettings>("pathchanger", "the path changer", "pathchanger")
+    SystemInfo::with_settings::<PolicySettings>("pathchanger", "the path changer", "pathchanger")
         .with_standing(Standing::recommended(1))
         .with_standing_when(&[("policy", "random", Standing::REFERENCE), ("policy", "static", Standing::REFERENCE)]);
 
 /// The path changer that draws by dice.
 #[cfg(feature = "scenario")]
-pub const RANDOM: SystemInfo = SystemInfo::with_settings::<PathchangerSettings>(
-    "random",
-    "the path changer with the policy `random`",
-    "pathchanger",
-)
-.fixing(&[("policy", "random")])
-.with_standing(Standing::REFERENCE);
+pub const RANDOM: SystemInfo =
+    SystemInfo::with_settings::<PolicySettings>("random", "the path changer with the policy `random`", "pathchanger")
+        .fixing(&[("policy", "random")])
+        .with_standing(Standing::REFERENCE);

@@ -1,6 +1,6 @@
 //! In the simulator: the policy of the eBPF program moves connections among SRv6 paths.
 
-use sidestep_policy::{PathchangerSettings, raw};
+use sidestep_policy::{PolicySettings, raw};
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
     SimError,
@@ -36,7 +36,7 @@ impl System for Random {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    let settings: PathchangerSettings = context.settings()?;
+    let settings: PolicySettings = context.settings()?;
     settings.check_max_paths(context.scenario.paths.max_paths).map_err(|problem| context.refuse(problem))?;
     raw::Config::try_from(&settings).map_err(|problem| context.refuse(problem))?;
     Ok(Setup { ecmp: true, mover: Steerer::Policy(settings), ..Setup::tcp(context)? })

@@ -14,8 +14,7 @@ use sidestep_pathchanger::daemon::{
     program::HostProgram,
 };
 use sidestep_policy::{
-    Backoff, Connection, Decision, Path, PathchangerSettings, PolicyName, Reason, RewardName, Round, Shared,
-    WeightsName,
+    Backoff, Connection, Decision, Path, PolicyName, PolicySettings, Reason, RewardName, Round, Shared, WeightsName,
     raw::{self, Cost, MAX_PATHS, Parity, SHARED_WORDS, Sharing},
 };
 use zerocopy::IntoBytes;
@@ -119,7 +118,7 @@ fn what_a_call_of_the_policy_costs() {
 /// What a call of the policy costs in ns, in the mean of a thousand, on a host whose paths have all been measured.
 fn cost(kernel: &PolicyParity, policy: PolicyName, n_paths: u32, op: u32, step: Span, seed: u64) -> f64 {
     let mut random = Pcg32::new(seed, 5);
-    let settings = PathchangerSettings { policy, ..PathchangerSettings::default() };
+    let settings = PolicySettings { policy, ..PolicySettings::default() };
     let paths: Vec<_> = (0..n_paths)
         .map(|id| Path { weight: 20_000, rtt: Span::from_nanos(10_000_000), ..any_path(&mut random, id) })
         .collect();
@@ -361,7 +360,7 @@ impl History {
     }
 }
 
-fn any_settings(random: &mut Pcg32, policy: PolicyName) -> PathchangerSettings {
+fn any_settings(random: &mut Pcg32, policy: PolicyName) -> PolicySettings {
     let mut share = || Ratio::from_ppb(random.next_u32() % 1_000_000_001);
     let (gamma, ce_share, jitter) = (share().as_f64().max(1e-6), share(), share());
     let mut backoff = |first: u32| {
@@ -369,7 +368,7 @@ fn any_settings(random: &mut Pcg32, policy: PolicyName) -> PathchangerSettings {
         Backoff { min, max: min + Span::from_nanos(u64::from(random.next_u32())) }
     };
     let (congestion_backoff, silence_backoff) = (backoff(200_000_000), backoff(50_000_000));
-    PathchangerSettings {
+    PolicySettings {
         policy,
         gamma,
         ce_share,
@@ -392,7 +391,7 @@ fn any_settings(random: &mut Pcg32, policy: PolicyName) -> PathchangerSettings {
         mark_mask: 0,
         initial: InitialName::Available,
         queue_rounds: random.next_u32() % 4,
-        ..PathchangerSettings::default()
+        ..PolicySettings::default()
     }
 }
 

@@ -55,7 +55,7 @@ mod tests {
     use proptest::prelude::*;
     use sidestep_net::{Bytes, Ratio};
     use sidestep_policy::{Connection, Path, Round};
-    use sidestep_policy::{PathchangerSettings, PolicyName};
+    use sidestep_policy::{PolicyName, PolicySettings};
 
     use super::*;
 
@@ -121,13 +121,13 @@ mod tests {
                 rehash_rounds: rounds.1,
                 suspend_rto: Span::from_nanos(pause),
             };
-            let settings = PathchangerSettings {
+            let settings = PolicySettings {
                 policy: PolicyName::Plb,
                 ce_share: Ratio::from_ppb(thresh * 62_500_000),
                 plb_idle_rounds: rounds.0,
                 plb_rounds: rounds.1,
                 plb_pause: config.suspend_rto,
-                ..PathchangerSettings::default()
+                ..PolicySettings::default()
             };
             let path = |id| Path { id, weight: 1, bdp: Bytes::new(10_000), rtt: Span::from_millis(1) };
             let paths: Vec<_> = (0..paths).map(path).collect();

@@ -15,7 +15,7 @@ use sidestep_pathchanger::daemon::{
     needs::{self as pathchanger, AGENT, ROUTER},
     overrides_at_work,
 };
-use sidestep_policy::PathchangerSettings;
+use sidestep_policy::PolicySettings;
 use sidestep_route_control::daemon::{EgressStatus, RouteControlConfig, needs::ROUTE_CONTROL, route_control_status};
 use sidestep_semper::daemon::{
     edge_status,
@@ -184,7 +184,7 @@ fn masks(config: Option<(&Path, &HostConfig)>) -> Result<Vec<Mask>, Failure> {
     match config {
         Some((file, config)) => masks.push(Mask { bits: config.agent.mark_mask, of: format!("of {}", file.display()) }),
         None if masks.is_empty() => {
-            masks.push(Mask { bits: PathchangerSettings::default().mark_mask, of: "the default".into() });
+            masks.push(Mask { bits: PolicySettings::default().mark_mask, of: "the default".into() });
         }
         None => {}
     }

@@ -6,7 +6,7 @@ mod round_trip;
 
 use sidestep_net::{Bytes, LinkId, NodeId, ParseError, QueueLimit, Rate, SettingsTable, Span};
 use sidestep_paths::PathSettings;
-use sidestep_policy::{PathchangerSettings, PlbSettings, PolicyName, RewardName, WeightsName};
+use sidestep_policy::{PlbSettings, PolicyName, PolicySettings, RewardName, WeightsName};
 use sidestep_proto::mptcp::{MptcpSettings, Scheduler};
 use sidestep_rcp::RcpSettings;
 use sidestep_scenario::{
@@ -159,7 +159,7 @@ fn placeholders_in_commands_become_addresses() {
 }
 
 /// The path changer's settings of a system in the inline network with `more`.
-fn agent_of(more: &str, system: &str) -> Result<PathchangerSettings, SystemError> {
+fn agent_of(more: &str, system: &str) -> Result<PolicySettings, SystemError> {
     let scenario = inline(more).expect("it is read");
     let (catalogue, spec) = (simulator().catalogue(), system.parse()?);
     catalogue.check(&scenario, &spec)?;
@@ -277,7 +277,7 @@ fn flows_may_have_a_system_and_settings_of_tcp_of_their_own() {
 #[test]
 fn a_mark_mask_must_be_contiguous_and_wide_enough() {
     let mask = |mark_mask| {
-        let settings = PathchangerSettings { mark_mask, ..PathchangerSettings::default() };
+        let settings = PolicySettings { mark_mask, ..PolicySettings::default() };
         settings.check().and(settings.check_max_paths(8)).is_ok()
     };
     assert!(mask(0xff00) && mask(0xf) && mask(u32::MAX) && mask(0xf000_0000));

@@ -14,7 +14,7 @@ use sidestep_net::{
     Topology, srv6, topology_file,
 };
 use sidestep_paths::PathSettings;
-use sidestep_policy::{Backoff, OnDead, PathchangerSettings, PlbSettings, PolicyName, RewardName, WeightsName};
+use sidestep_policy::{Backoff, OnDead, PlbSettings, PolicyName, PolicySettings, RewardName, WeightsName};
 use sidestep_proto::mptcp::{MptcpSettings, Scheduler, SourcePorts};
 use sidestep_rcp::RcpSettings;
 use sidestep_route_control::RouteControlSettings;
@@ -172,8 +172,8 @@ prop_compose! {
         plb in (any::<u32>(), any::<u32>()),
         spans in (0u64..1 << 50, 0u64..1 << 50),
         mark_mask in (0u32..24).prop_map(|shift| 0xff << shift),
-    ) -> PathchangerSettings {
-        PathchangerSettings {
+    ) -> PolicySettings {
+        PolicySettings {
             policy, gamma, ce_share: Ratio::from_ppb(ce_share), ce_rounds, ce_window, retransmit_burst,
             jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, reward,
             weights: weights.0, initial: weights.1, queue_rounds: weights.2,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use sidestep_engine::{FlowId, FlowSpec, Move, RouteId, Sizes, segments};
 use sidestep_flow_hash::FlowKey;
 use sidestep_net::{ArcId, Bytes, NodeId, Time};
-use sidestep_policy::{self as policy, PathchangerSettings, PolicyName};
+use sidestep_policy::{self as policy, PolicyName, PolicySettings};
 use sidestep_proto::mptcp::PathManager;
 use sidestep_scenario::{Flow, SystemSpec};
 
@@ -240,7 +240,7 @@ impl Simulation<'_> {
     /// The client's program moves data, the server's moves ACKs. SYN-ACKs are drawn a path each.
     fn steer_by_policy(
         &mut self,
-        settings: &PathchangerSettings,
+        settings: &PolicySettings,
         flow: FlowId,
         (from, to): (NodeId, NodeId),
         mss: u16,
@@ -260,7 +260,7 @@ impl Simulation<'_> {
     /// What `node` draws SYN-ACKs from; `None` where there is nothing to choose from.
     fn ask(
         &mut self,
-        settings: &PathchangerSettings,
+        settings: &PolicySettings,
         (node, peer): (NodeId, NodeId),
         paths: &[SrPath],
     ) -> Option<PendingConnection> {
@@ -272,7 +272,7 @@ impl Simulation<'_> {
     /// What the program of `node` begins with; `None` where there is nothing to choose from.
     fn choose(
         &mut self,
-        settings: &PathchangerSettings,
+        settings: &PolicySettings,
         (node, peer): (NodeId, NodeId),
         paths: &[SrPath],
     ) -> Option<PathSelector> {

@@ -6,7 +6,7 @@ use sidestep_control::{initial_weight, path_usage};
 use sidestep_engine::{FlowId, Network};
 use sidestep_net::{ArcId, Bytes, NodeId, Rate, Span, Time, Topology};
 use sidestep_policy as policy;
-use sidestep_policy::PathchangerSettings;
+use sidestep_policy::PolicySettings;
 use sidestep_results::rate_of;
 
 use super::{flows::Planned, simulation::Simulation};
@@ -42,7 +42,7 @@ impl KnownPaths {
     pub(super) fn policy_paths(
         &self,
         topology: &Topology,
-        settings: &PathchangerSettings,
+        settings: &PolicySettings,
         paths: &[SrPath],
     ) -> Vec<policy::Path> {
         let usage = |path: &SrPath| {

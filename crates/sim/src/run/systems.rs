@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sidestep_engine::{Network, RouteId};
 use sidestep_net::{NodeId, Topology};
-use sidestep_policy::{PathchangerSettings, PolicyName};
+use sidestep_policy::{PolicyName, PolicySettings};
 use sidestep_results::{Doubt, Recorder, dead_returns, single_ways};
 use sidestep_scenario::{Flow, Scenario, SystemSpec, TcpSettings};
 
@@ -153,7 +153,7 @@ fn ways(
             routes.dedup();
             Some(("path for all subflows", routes.len()))
         }
-        (None, Transport::Tcp, Steerer::Policy(PathchangerSettings { policy: PolicyName::Static, .. })) => None,
+        (None, Transport::Tcp, Steerer::Policy(PolicySettings { policy: PolicyName::Static, .. })) => None,
         (None, Transport::Tcp, Steerer::Policy(_)) => Some(("path", paths)),
         (None, Transport::Tcp, Steerer::Label(_)) => Some(("equal-cost path", forward.routes.len())),
         (None, Transport::Tcp, Steerer::None) if system.ecmp => Some(("equal-cost path", forward.routes.len())),

@@ -1,6 +1,6 @@
 use sidestep_engine::Network;
 use sidestep_net::{ArcId, ParallelPaths, Rate, Span};
-use sidestep_policy::{PathchangerSettings, raw};
+use sidestep_policy::{PolicySettings, raw};
 use sidestep_proto::{
     packet::{Kind, Packet},
     tcp::{Config, Profile},
@@ -35,7 +35,7 @@ fn a_host_learns_of_each_other_host_apart_until_the_path_set_changes() {
 /// A flow whose server was called at 30 ms and is established at 55 ms.
 fn accepted() -> (Steer, Arc<Shared>) {
     let mut steer = Steer::new(1, 3);
-    let settings = PathchangerSettings::default();
+    let settings = PolicySettings::default();
     let table = steer.shared((SERVER, CLIENT), 0);
     let connection = Connection::begin(&settings, &paths(), None, Time::ZERO, 0).unwrap();
     let topology = ParallelPaths::default().build().unwrap();
@@ -67,7 +67,7 @@ fn last_ack(steer: &mut Steer, answered: Option<Time>) {
 
 fn measured(table: &Shared, now: Time) -> Vec<Option<Span>> {
     let raw: Vec<_> = paths().iter().map(Path::to_raw).collect();
-    let config = raw::Config::try_from(&PathchangerSettings::default()).unwrap();
+    let config = raw::Config::try_from(&PolicySettings::default()).unwrap();
     table.learnt(&config, &raw, now).into_iter().map(|learnt| learnt.delay).collect()
 }
 

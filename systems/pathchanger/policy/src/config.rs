@@ -4,7 +4,7 @@ use sidestep_net::{Bytes, Rate, Ratio, Span};
 use thiserror::Error;
 
 use crate::raw::{self, MAX_PATHS};
-use crate::{Backoff, PathchangerSettings, PolicyName, RewardName, WeightsName};
+use crate::{Backoff, PolicyName, PolicySettings, RewardName, WeightsName};
 
 /// The short transfer that paths are compared by: about the first ten segments of a connection (RFC 6928).
 const TRANSFER: Bytes = Bytes::new(16_000);
@@ -43,9 +43,9 @@ pub enum PolicyError {
     PathCount(usize),
 }
 
-impl TryFrom<&PathchangerSettings> for raw::Config {
+impl TryFrom<&PolicySettings> for raw::Config {
     type Error = PolicyError;
-    fn try_from(settings: &PathchangerSettings) -> Result<Self, PolicyError> {
+    fn try_from(settings: &PolicySettings) -> Result<Self, PolicyError> {
         let (congestion, failure) = (settings.congestion_backoff, settings.silence_backoff);
         for (key, Backoff { min, max }) in [("congestion_backoff", congestion), ("silence_backoff", failure)] {
             if min > max {
@@ -177,13 +177,13 @@ mod tests {
             rtt_guard_ns: 200_000_000,
             plb_pause_ns: 60_000_000_000,
         };
-        assert_eq!(raw::Config::try_from(&PathchangerSettings::default()), Ok(expected));
+        assert_eq!(raw::Config::try_from(&PolicySettings::default()), Ok(expected));
     }
 
     #[test]
     fn settings_out_of_range_are_refused_by_name() {
-        let refusal = |change: fn(&mut PathchangerSettings)| {
-            let mut settings = PathchangerSettings::default();
+        let refusal = |change: fn(&mut PolicySettings)| {
+            let mut settings = PolicySettings::default();
             change(&mut settings);
             raw::Config::try_from(&settings).unwrap_err().to_string()
         };

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use sidestep_net::{Bytes, Span, Time};
 
-use crate::PathchangerSettings;
+use crate::PolicySettings;
 use crate::{
     config::{Path, PolicyError, raw_paths},
     raw::{self, MAX_PATHS},
@@ -120,14 +120,14 @@ pub enum Stay {
 impl Connection {
     /// A new connection over `paths` that learns for itself. It begins on [`Self::path`]: the first by the static policy,
     /// else one that is drawn.
-    pub fn open(settings: &PathchangerSettings, paths: &[Path], now: Time, random: u32) -> Result<Self, PolicyError> {
+    pub fn open(settings: &PolicySettings, paths: &[Path], now: Time, random: u32) -> Result<Self, PolicyError> {
         Self::open_among(settings, paths, None, now, random)
     }
 
     /// A new connection over `paths` that shares what it learns, if `settings` ask for it, with all connections that have the
     /// table `shared`: those of a host to one destination.
     pub fn open_among(
-        settings: &PathchangerSettings,
+        settings: &PolicySettings,
         paths: &[Path],
         shared: Option<Arc<Shared>>,
         now: Time,
@@ -142,7 +142,7 @@ impl Connection {
     /// A new connection as the program in TCP begins it: without a state, where the policy allows that, until the first
     /// signal that matters. What happened before is then not known any more.
     pub fn begin(
-        settings: &PathchangerSettings,
+        settings: &PolicySettings,
         paths: &[Path],
         shared: Option<Arc<Shared>>,
         now: Time,

@@ -13,14 +13,14 @@
 //! - [`path`](Connection::path) and [`raw`](Connection::raw) read the state.
 //!
 //! A [`Request`] is a connection that the host has not accepted yet: it draws paths of SYN-ACKs. [`Shared`] is what connections to one destination learn together. [`Exp3`] is the bandit on its own. [`raw`] holds the C structs as they lie in BPF maps; [`raw::Config`] is made of
-//! [`PathchangerSettings`].
+//! [`PolicySettings`].
 //!
 //! ```
 //! use sidestep_net::{Rate, Span, Time};
-//! use sidestep_policy::{PathchangerSettings, Connection, Path, Reason, Round};
+//! use sidestep_policy::{PolicySettings, Connection, Path, Reason, Round};
 //!
 //! let paths = [1, 2].map(|id| Path::new(id, Rate::from_mbits(100), Span::from_millis(10)));
-//! let mut connection = Connection::open(&PathchangerSettings::default(), &paths, Time::ZERO, 0x1234_5678)?;
+//! let mut connection = Connection::open(&PolicySettings::default(), &paths, Time::ZERO, 0x1234_5678)?;
 //! let before = connection.path();
 //!
 //! // The path fails: at the first timeout the connection leaves it.
@@ -46,5 +46,5 @@ pub use exp3::Exp3;
 pub use plb::PlbSettings;
 pub use raw::MAX_PATHS;
 pub use request::{REWEIGHING, Request, are_off, draw_reply, reply_weights};
-pub use settings::{Backoff, OnDead, PathchangerSettings, PolicyName, RewardName, WeightsName};
+pub use settings::{Backoff, OnDead, PolicyName, PolicySettings, RewardName, WeightsName};
 pub use shared::{PathLearnt, Shared};

@@ -16,7 +16,7 @@ pub const MAX_PATHS: usize = 16;
 /// `PC_DELAY_WEIGHTED` of `enum pc_policy`.
 pub const DELAY_WEIGHTED: u32 = 8;
 
-/// `struct pc_config`: the settings, made of [`PathchangerSettings`](crate::PathchangerSettings).
+/// `struct pc_config`: the settings, made of [`PolicySettings`](crate::PolicySettings).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Config {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sidestep_net::{Span, Time};
 
-use crate::{PathchangerSettings, PolicyName};
+use crate::{PolicyName, PolicySettings};
 use crate::{
     config::{Path, PolicyError},
     connection::Connection,
@@ -18,7 +18,7 @@ use crate::{
 /// a moment ago ([`REWEIGHING`]). On Linux a table of nf_tables does that, as the program in TCP does not see SYN-ACKs.
 #[derive(Clone, Debug)]
 pub struct Request {
-    settings: PathchangerSettings,
+    settings: PolicySettings,
     config: raw::Config,
     paths: Vec<Path>,
     shared: Option<Arc<Shared>>,
@@ -33,11 +33,7 @@ pub const REWEIGHING: Span = Span::from_millis(250);
 
 impl Request {
     /// A request that comes over `paths`; the host's connections share what they learn in `shared`.
-    pub fn new(
-        settings: &PathchangerSettings,
-        paths: &[Path],
-        shared: Option<Arc<Shared>>,
-    ) -> Result<Self, PolicyError> {
+    pub fn new(settings: &PolicySettings, paths: &[Path], shared: Option<Arc<Shared>>) -> Result<Self, PolicyError> {
         let config = raw::Config::try_from(settings)?;
         if paths.is_empty() || paths.len() > raw::MAX_PATHS {
             return Err(PolicyError::PathCount(paths.len()));
@@ -144,7 +140,7 @@ mod tests {
     #[test]
     fn each_syn_ack_of_a_request_is_drawn_again_and_the_connection_too() {
         let paths = [(1, 10), (2, 30)].map(|(id, mbits)| Path::new(id, Rate::from_mbits(mbits), Span::from_millis(10)));
-        let request = Request::new(&PathchangerSettings::default(), &paths, Some(Arc::default())).unwrap();
+        let request = Request::new(&PolicySettings::default(), &paths, Some(Arc::default())).unwrap();
         let weights = request.weights(Time::ZERO);
         let quarters = [0_u32, 1, 2, 3].map(|quarter| draw_reply(&weights, quarter << 30));
         assert_eq!(quarters, [0, 1, 1, 1]);
@@ -152,6 +148,6 @@ mod tests {
         assert!(request.accept(Time::ZERO, 7).unwrap().path() < 2);
         let one = request.among(&paths[1..], None).unwrap();
         assert_eq!(draw_reply(&one.weights(Time::ZERO), u32::MAX), 0);
-        assert!(Request::new(&PathchangerSettings::default(), &[], None).is_err());
+        assert!(Request::new(&PolicySettings::default(), &[], None).is_err());
     }
 }

@@ -8,10 +8,10 @@ use sidestep_net::{InitialName, Ratio, SettingError, SettingsTable, Span, settin
 
 use crate::PlbSettings;
 
-/// The path changer's settings on every host.
+/// The settings of a path policy on every host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct PathchangerSettings {
+pub struct PolicySettings {
     /// How the next path is chosen.
     pub policy: PolicyName,
     /// EXP3's share of exploration (Auer et al. 2002), or how fast EXP3-IX learns (Neu 2015, η); in 0..=1 without zero.
@@ -131,10 +131,10 @@ pub enum WeightsName {
     Prefix,
 }
 
-impl Default for PathchangerSettings {
+impl Default for PolicySettings {
     fn default() -> Self {
         let plb = PlbSettings::default();
-        PathchangerSettings {
+        PolicySettings {
             policy: PolicyName::DelayWeighted,
             gamma: 0.1,
             ce_share: Ratio::from_ppb(500_000_000),
@@ -163,7 +163,7 @@ impl Default for PathchangerSettings {
     }
 }
 
-impl PathchangerSettings {
+impl PolicySettings {
     /// Checks that there are as many marks as a host may have paths; mark 0 means "no path".
     pub fn check_max_paths(&self, max_paths: usize) -> Result<(), SettingError> {
         let marks = self.mark_mask.checked_shr(self.mark_mask.trailing_zeros()).unwrap_or(0);
@@ -176,7 +176,7 @@ impl PathchangerSettings {
     }
 }
 
-impl SettingsTable for PathchangerSettings {
+impl SettingsTable for PolicySettings {
     const FILE_ONLY: &'static [&'static str] = &["mark_mask", "on_dead", "reset_after"];
 
     fn check(&self) -> Result<(), SettingError> {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use sidestep_net::{Bytes, Rate, Span, Time};
-use sidestep_policy::{Connection, Path, PathchangerSettings, PolicyName, Reason, Round, Shared, raw};
+use sidestep_policy::{Connection, Path, PolicyName, PolicySettings, Reason, Round, Shared, raw};
 
-fn settings() -> PathchangerSettings {
-    PathchangerSettings { policy: PolicyName::DelayWeighted, ..PathchangerSettings::default() }
+fn settings() -> PolicySettings {
+    PolicySettings { policy: PolicyName::DelayWeighted, ..PolicySettings::default() }
 }
 
 fn paths(rtts: &[u64]) -> Vec<Path> {
@@ -79,7 +79,7 @@ fn a_path_set_that_changes_leaves_a_connection_without_a_state_on_its_path() {
 
 #[test]
 fn where_a_policy_needs_weights_of_its_own_a_connection_has_a_state_from_the_start() {
-    let exp3 = PathchangerSettings { policy: PolicyName::Exp3, ..settings() };
+    let exp3 = PolicySettings { policy: PolicyName::Exp3, ..settings() };
     let conn = Connection::begin(&exp3, &paths(&[10, 10]), None, at(0), 0).unwrap();
     assert!(conn.raw().congestion.interval_ns > 0);
 }
@@ -91,7 +91,7 @@ proptest! {
         random in any::<u32>(),
         policy in prop::sample::select(vec![PolicyName::DelayWeighted, PolicyName::Random, PolicyName::Static]),
     ) {
-        let settings = PathchangerSettings { policy, ..settings() };
+        let settings = PolicySettings { policy, ..settings() };
         let open = |begin: bool| {
             let (shared, paths) = (Some(Arc::default()), paths(&rtts));
             match begin {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sidestep_net::{Bytes, Ratio, Span, Time};
 use sidestep_policy::{
-    Backoff, Connection, Decision, Path, PathchangerSettings, PolicyError, PolicyName, Reason, RewardName, Round, Stay,
+    Backoff, Connection, Decision, Path, PolicyError, PolicyName, PolicySettings, Reason, RewardName, Round, Stay,
 };
 
 const CWND: Bytes = Bytes::new(50_000);
@@ -17,19 +17,19 @@ fn paths(n: u32) -> Vec<Path> {
 }
 
 /// Waits of exactly 100 ms, 200 ms, … 1.6 s on congestion and 10 ms … 80 ms on path failures.
-fn config(policy: PolicyName) -> PathchangerSettings {
-    PathchangerSettings {
+fn config(policy: PolicyName) -> PolicySettings {
+    PolicySettings {
         policy,
         ce_rounds: 1,
         jitter: Ratio::ZERO,
         congestion_backoff: Backoff { min: Span::from_millis(100), max: Span::from_millis(1_600) },
         silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_millis(80) },
-        ..PathchangerSettings::default()
+        ..PolicySettings::default()
     }
 }
 
 /// A connection whose first, unjudged, round has ended at time zero.
-fn settled(config: &PathchangerSettings, n: u32) -> Connection {
+fn settled(config: &PolicySettings, n: u32) -> Connection {
     let mut conn = Connection::open(config, &paths(n), Time::ZERO, 0).unwrap();
     conn.handle_round(round(0, 0, 0), 0);
     conn
@@ -66,7 +66,7 @@ fn the_first_path_is_drawn_by_the_policy() {
     let open = |policy, random| {
         let mut paths = paths(4);
         paths[3].weight = 1_000_000;
-        Connection::open(&PathchangerSettings { gamma: 0.01, ..config(policy) }, &paths, ms(5), random).unwrap().path()
+        Connection::open(&PolicySettings { gamma: 0.01, ..config(policy) }, &paths, ms(5), random).unwrap().path()
     };
     assert_eq!(open(PolicyName::Static, u32::MAX), 0);
     assert_eq!([0, 1 << 30, 1 << 31, u32::MAX].map(|random| open(PolicyName::Random, random)), [0, 1, 2, 3]);
@@ -90,7 +90,7 @@ fn a_path_that_is_left_is_kept_and_one_that_is_gone_is_replaced() {
 
 #[test]
 fn path_sets_that_do_not_fit_are_refused() {
-    let open = |n| Connection::open(&PathchangerSettings::default(), &paths(n), Time::ZERO, 0).map(|conn| conn.path());
+    let open = |n| Connection::open(&PolicySettings::default(), &paths(n), Time::ZERO, 0).map(|conn| conn.path());
     assert_eq!(open(0), Err(PolicyError::PathCount(0)));
     assert_eq!(open(17), Err(PolicyError::PathCount(17)));
     assert_eq!(open(16), Ok(0));
@@ -116,7 +116,7 @@ fn congestion_may_draw_the_same_path_again() {
 
 #[test]
 fn several_congested_rounds_in_a_row_are_waited_for() {
-    let mut conn = settled(&PathchangerSettings { ce_rounds: 3, ce_window: 3, ..config(PolicyName::Random) }, 2);
+    let mut conn = settled(&PolicySettings { ce_rounds: 3, ce_window: 3, ..config(PolicyName::Random) }, 2);
     for (round_no, marked) in [(1, 10), (2, 20), (3, 20), (4, 30), (5, 40)] {
         assert_eq!(conn.handle_round(round(200, round_no * 10, marked), u32::MAX), quiet(0), "round {round_no}");
     }
@@ -125,7 +125,7 @@ fn several_congested_rounds_in_a_row_are_waited_for() {
 
 #[test]
 fn congested_rounds_are_counted_among_the_last_of_the_window() {
-    let settings = PathchangerSettings { ce_rounds: 2, ce_window: 4, ..config(PolicyName::Random) };
+    let settings = PolicySettings { ce_rounds: 2, ce_window: 4, ..config(PolicyName::Random) };
     // Rounds 1 and 5 are four apart, one too far; 5 and 8 are within four.
     let mut conn = settled(&settings, 2);
     let congested = [1, 5, 8];
@@ -140,7 +140,7 @@ fn congested_rounds_are_counted_among_the_last_of_the_window() {
 #[test]
 fn a_window_of_64_rounds_is_looked_back_at_whole() {
     for (gap, expected) in [(63, moved(1, Reason::Ecn)), (64, quiet(0))] {
-        let mut conn = settled(&PathchangerSettings { ce_rounds: 2, ce_window: 64, ..config(PolicyName::Random) }, 2);
+        let mut conn = settled(&PolicySettings { ce_rounds: 2, ce_window: 64, ..config(PolicyName::Random) }, 2);
         conn.handle_round(round(200, 10, 10), u32::MAX);
         for round_no in 2..=gap {
             conn.handle_round(round(200, round_no * 10, 10), u32::MAX);
@@ -151,7 +151,7 @@ fn a_window_of_64_rounds_is_looked_back_at_whole() {
 
 #[test]
 fn after_a_decision_congested_rounds_are_counted_anew() {
-    let mut conn = settled(&PathchangerSettings { ce_rounds: 2, ce_window: 2, ..config(PolicyName::Random) }, 2);
+    let mut conn = settled(&PolicySettings { ce_rounds: 2, ce_window: 2, ..config(PolicyName::Random) }, 2);
     conn.handle_round(round(100, 10, 10), 0);
     assert!(conn.handle_round(round(100, 20, 20), 0).decided);
     assert_eq!(conn.handle_round(round(300, 30, 30), 0), quiet(0));
@@ -167,7 +167,7 @@ fn the_round_after_opening_is_not_judged() {
 
 #[test]
 fn a_share_of_zero_means_any_mark() {
-    let mut conn = settled(&PathchangerSettings { ce_share: Ratio::ZERO, ..config(PolicyName::Random) }, 4);
+    let mut conn = settled(&PolicySettings { ce_share: Ratio::ZERO, ..config(PolicyName::Random) }, 4);
     assert_eq!(conn.handle_round(round(100, 1_000, 0), u32::MAX), quiet(0));
     assert_eq!(conn.handle_round(round(100, 2_000, 1), u32::MAX), moved(3, Reason::Ecn));
 }
@@ -203,11 +203,7 @@ fn each_burst_is_one_signal() {
 #[test]
 fn deaf_settings_see_neither_retransmits_nor_some_marks() {
     let mut conn = settled(
-        &PathchangerSettings {
-            retransmit_burst: 0,
-            ce_share: Ratio::from_ppb(1_000_000_000),
-            ..config(PolicyName::Random)
-        },
+        &PolicySettings { retransmit_burst: 0, ce_share: Ratio::from_ppb(1_000_000_000), ..config(PolicyName::Random) },
         4,
     );
     assert_eq!(conn.handle_retransmit(at(500), u32::MAX, u32::MAX), quiet(0));
@@ -372,7 +368,7 @@ proptest! {
     #[test]
     fn jitter_keeps_the_wait_within_its_half_on_both_sides(random in any::<u32>(), ppb in 0..=1_000_000_000_u32) {
         let jitter = Ratio::from_ppb(ppb);
-        let conn = Connection::open(&PathchangerSettings { jitter, ..config(PolicyName::Random) }, &paths(2), ms(1), random)?;
+        let conn = Connection::open(&PolicySettings { jitter, ..config(PolicyName::Random) }, &paths(2), ms(1), random)?;
         let wait = (conn.raw().congestion.next_ns - 1_000_000) as f64 / 100e6;
         let half = jitter.as_f64() / 2.0 + 1e-4;
         prop_assert!((1.0 - half..=1.0 + half).contains(&wait), "{wait}");
@@ -390,7 +386,7 @@ proptest! {
     ) {
         let span = Span::from_nanos(max);
         let backoff = Backoff { min: Span::from_nanos(max / 1_000), max: span };
-        let config = PathchangerSettings { reward, congestion_backoff: backoff, silence_backoff: backoff, ce_share: Ratio::ZERO, reorder_guard: true, ..config(policy) };
+        let config = PolicySettings { reward, congestion_backoff: backoff, silence_backoff: backoff, ce_share: Ratio::ZERO, reorder_guard: true, ..config(policy) };
         let paths: Vec<Path> = (0..n).map(|id| Path { id, weight: id, bdp: Bytes::new(bdp >> (id * 4)), rtt: Span::from_nanos(bdp << id) }).collect();
         let mut conn = Connection::open(&config, &paths, Time::from_nanos(max), 3)?;
         for (call, now, cwnd, count, random) in calls {
@@ -417,7 +413,7 @@ proptest! {
 #[test]
 fn jitter_is_spread_evenly() {
     let wait = |random: u32| {
-        let conn = Connection::open(&PathchangerSettings::default(), &paths(2), Time::ZERO, random).unwrap();
+        let conn = Connection::open(&PolicySettings::default(), &paths(2), Time::ZERO, random).unwrap();
         conn.raw().congestion.next_ns as f64 / 100e6
     };
     // Draws by the same bits, in order: the waits must not be in order as well.

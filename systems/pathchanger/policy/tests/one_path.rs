@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use sidestep_net::{Bytes, Rate, Span, Time};
-use sidestep_policy::{Connection, Path, PathLearnt, PathchangerSettings, PolicyName, Reason, Round, Shared, Stay};
+use sidestep_policy::{Connection, Path, PathLearnt, PolicyName, PolicySettings, Reason, Round, Shared, Stay};
 
 /// The bit of the first path, whose provider alone takes the connection's address.
 const FIRST: u32 = 1;
 
-fn settings() -> PathchangerSettings {
-    PathchangerSettings { policy: PolicyName::DelayWeighted, ..PathchangerSettings::default() }
+fn settings() -> PolicySettings {
+    PolicySettings { policy: PolicyName::DelayWeighted, ..PolicySettings::default() }
 }
 
 /// A host with a path through each provider.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sidestep_net::{Bytes, Ratio, Span, Time};
-use sidestep_policy::{Backoff, Connection, Path, PathchangerSettings, PolicyName, Reason, RewardName, Round};
+use sidestep_policy::{Backoff, Connection, Path, PolicyName, PolicySettings, Reason, RewardName, Round};
 
 /// A segment's payload.
 const MSS: u32 = 1_000;
@@ -19,20 +19,20 @@ fn paths(rtts_ms: &[u64]) -> Vec<Path> {
 }
 
 /// No wait is longer than a nanosecond.
-fn config(policy: PolicyName) -> PathchangerSettings {
+fn config(policy: PolicyName) -> PolicySettings {
     let wait = Backoff { min: Span::from_nanos(1), max: Span::from_nanos(1) };
-    PathchangerSettings {
+    PolicySettings {
         policy,
         ce_rounds: 1,
         jitter: Ratio::ZERO,
         congestion_backoff: wait,
         silence_backoff: wait,
-        ..PathchangerSettings::default()
+        ..PolicySettings::default()
     }
 }
 
 /// A connection on the first of these paths, whose first, unjudged, round has ended at time zero.
-fn settled(config: &PathchangerSettings, rtts_ms: &[u64]) -> Connection {
+fn settled(config: &PolicySettings, rtts_ms: &[u64]) -> Connection {
     let mut conn = Connection::open(config, &paths(rtts_ms), Time::ZERO, 0).unwrap();
     conn.handle_round(at(0, 0), 0);
     assert_eq!(conn.path(), 0);
@@ -71,7 +71,7 @@ fn gain(reward: f64) -> f64 {
 
 #[test]
 fn next_goes_round_after_so_many_timeouts_in_a_row() {
-    let mut conn = settled(&PathchangerSettings { next_rtos: 2, ..config(PolicyName::Next) }, &[10, 10, 10]);
+    let mut conn = settled(&PolicySettings { next_rtos: 2, ..config(PolicyName::Next) }, &[10, 10, 10]);
     let mut now = 0;
     let mut timeout = |conn: &mut Connection, delivered| {
         now += 300;
@@ -124,7 +124,7 @@ fn plb_pauses_for_one_to_two_minutes_after_a_timeout() {
 #[test]
 fn lowest_rtt_earns_the_lowest_propagation_as_a_share_of_the_mean_round_trip() {
     for config in
-        [config(PolicyName::LowestRtt), PathchangerSettings { reward: RewardName::Rtt, ..config(PolicyName::Exp3) }]
+        [config(PolicyName::LowestRtt), PolicySettings { reward: RewardName::Rtt, ..config(PolicyName::Exp3) }]
     {
         let mut conn = settled(&config, &[20, 8]);
         // Of 15 and 25 ms the mean is 20; what was read before the rounds that count is not in it.
@@ -138,7 +138,7 @@ fn lowest_rtt_earns_the_lowest_propagation_as_a_share_of_the_mean_round_trip() {
 
 #[test]
 fn a_rate_earns_its_share_of_the_paths_rate() {
-    let mut conn = settled(&PathchangerSettings { reward: RewardName::Rate, ..config(PolicyName::Exp3) }, &[20, 20]);
+    let mut conn = settled(&PolicySettings { reward: RewardName::Rate, ..config(PolicyName::Exp3) }, &[20, 20]);
     // 50 segments of 1000 bytes in 100 ms are 4 Mbit/s, of 10.
     conn.handle_round(at(40, 30), 0);
     conn.handle_round(at(100, 50), 0);
@@ -148,7 +148,7 @@ fn a_rate_earns_its_share_of_the_paths_rate() {
 
 #[test]
 fn without_a_round_the_window_tells_the_rate() {
-    let mut conn = settled(&PathchangerSettings { reward: RewardName::Rate, ..config(PolicyName::Exp3) }, &[20, 20]);
+    let mut conn = settled(&PolicySettings { reward: RewardName::Rate, ..config(PolicyName::Exp3) }, &[20, 20]);
     // 10 kB in 10 ms are 8 Mbit/s.
     assert!(conn.handle_retransmit(at(1, 0), 3, 0).decided);
     assert!((lead(&conn) - gain(0.8)).abs() < 1e-4, "{}", lead(&conn));
@@ -164,7 +164,7 @@ fn exp3_ix_learns_from_path_failures() {
 
 #[test]
 fn the_papers_policy_takes_any_mark_for_congestion_and_a_timeout_too() {
-    let wanted = |policy| PathchangerSettings { ce_rounds: 3, settle_rounds: 0, ..config(policy) };
+    let wanted = |policy| PolicySettings { ce_rounds: 3, settle_rounds: 0, ..config(policy) };
     // One of a hundred packets was marked, in one round.
     let one_mark = Round { delivered_ce: 1, ..at(100, 100) };
     assert!(settled(&wanted(PolicyName::Paper), &[10, 10]).handle_round(one_mark, 0).decided);
@@ -187,7 +187,7 @@ fn the_papers_policy_takes_any_mark_for_congestion_and_a_timeout_too() {
 
 #[test]
 fn rounds_that_settle_after_a_move_are_not_in_what_the_window_earns() {
-    let settings = PathchangerSettings { settle_rounds: 2, ..config(PolicyName::Exp3) };
+    let settings = PolicySettings { settle_rounds: 2, ..config(PolicyName::Exp3) };
     let mut conn = settled(&settings, &[10, 10]);
     conn.handle_round(at(10, 0), 0);
     assert!(conn.handle_timeout(at(300, 0), false, 0).moved);
@@ -205,8 +205,7 @@ fn rounds_that_settle_after_a_move_are_not_in_what_the_window_earns() {
 
 #[test]
 fn a_draw_that_the_guard_restricts_is_rewarded_by_the_probability_among_the_rest() {
-    let settings =
-        PathchangerSettings { settle_rounds: 0, rtt_guard: Span::from_millis(100), ..config(PolicyName::Exp3) };
+    let settings = PolicySettings { settle_rounds: 0, rtt_guard: Span::from_millis(100), ..config(PolicyName::Exp3) };
     let mut conn = settled(&settings, &[10, 10, 300]);
     // The third path is too long: one of two is drawn.
     assert!(conn.handle_round(marked(10, 10), 0).decided);
@@ -236,20 +235,20 @@ fn a_much_longer_path_is_left_alone_until_there_is_no_other() {
             assert_eq!(conn.handle_timeout(at(300, 0), false, random).path, 2, "{policy} {random}");
             let mut conn = settled(&config(policy), &[10, 211, 212]);
             assert_ne!(conn.handle_timeout(at(300, 0), false, random).path, 0, "{policy} {random}");
-            let mut conn = settled(&PathchangerSettings { rtt_guard: Span::ZERO, ..config(policy) }, &[10, 999, 999]);
+            let mut conn = settled(&PolicySettings { rtt_guard: Span::ZERO, ..config(policy) }, &[10, 999, 999]);
             assert_ne!(conn.handle_timeout(at(300, 0), false, random).path, 0, "{policy} {random}");
         }
     }
     // Congestion is no reason to take it.
     for policy in [PolicyName::Random, PolicyName::Exp3, PolicyName::Plb] {
-        let mut conn = settled(&PathchangerSettings { plb_rounds: 1, ..config(policy) }, &[10, 211]);
+        let mut conn = settled(&PolicySettings { plb_rounds: 1, ..config(policy) }, &[10, 211]);
         assert_eq!(conn.handle_round(marked(100, 10), u32::MAX).path, 0, "{policy}");
     }
 }
 
 #[test]
 fn a_path_longer_than_the_timeout_is_left_alone() {
-    let far = PathchangerSettings { rtt_guard: Span::from_secs(9), ..config(PolicyName::Random) };
+    let far = PolicySettings { rtt_guard: Span::from_secs(9), ..config(PolicyName::Random) };
     // The timeout is 200 ms more than the round trip of 10 ms.
     assert_eq!(settled(&far, &[10, 211, 210]).handle_timeout(at(300, 0), false, 0).path, 2);
     let unknown = Round { srtt: Span::ZERO, ..at(300, 0) };
@@ -259,10 +258,8 @@ fn a_path_longer_than_the_timeout_is_left_alone() {
 #[test]
 fn as_many_rounds_as_wished_are_not_judged_after_a_move() {
     for settle_rounds in 0..5 {
-        let mut conn = settled(
-            &PathchangerSettings { settle_rounds, retransmit_burst: 0, ..config(PolicyName::Random) },
-            &[10, 10],
-        );
+        let mut conn =
+            settled(&PolicySettings { settle_rounds, retransmit_burst: 0, ..config(PolicyName::Random) }, &[10, 10]);
         for _ in 1..settle_rounds {
             conn.handle_round(at(0, 0), 0);
         }
@@ -277,7 +274,7 @@ fn reordering_by_a_move_to_a_shorter_path_halves_what_that_path_earns() {
     // At 10 segments in 10 ms a packet arrives every millisecond. A round trip that is 6 ms shorter means a one-way delay that
     // is 3 ms shorter.
     for (rtts, guard, reward) in [([16, 10], true, 0.5), ([15, 10], true, 1.0), ([16, 10], false, 1.0)] {
-        let settings = PathchangerSettings { reorder_guard: guard, settle_rounds: 0, ..config(PolicyName::Exp3) };
+        let settings = PolicySettings { reorder_guard: guard, settle_rounds: 0, ..config(PolicyName::Exp3) };
         let mut conn = settled(&settings, &rtts);
         assert_eq!(conn.handle_timeout(at(300, 0), false, 0).path, 1);
         let before = lead(&conn);
@@ -299,8 +296,7 @@ fn receiving(at_ms: u64, received: u32) -> Round {
 fn data_that_comes_again_after_half_an_rto_without_new_data_moves_the_acknowledgements() {
     // The RTO is 10 ms + 200 ms.
     let failure = Backoff { min: Span::from_millis(10), max: Span::from_secs(10) };
-    let mut conn =
-        settled(&PathchangerSettings { silence_backoff: failure, ..config(PolicyName::Exp3) }, &[10, 10, 10]);
+    let mut conn = settled(&PolicySettings { silence_backoff: failure, ..config(PolicyName::Exp3) }, &[10, 10, 10]);
     let soon = conn.handle_duplicate(receiving(1_000, 5), Span::from_millis(104), 7);
     assert_eq!((soon.moved, soon.reason), (false, None), "reordering retransmits without need");
     let late = conn.handle_duplicate(receiving(1_001, 5), Span::from_millis(106), 7);
@@ -311,7 +307,7 @@ fn data_that_comes_again_after_half_an_rto_without_new_data_moves_the_acknowledg
 
 #[test]
 fn data_that_comes_again_is_no_signal_where_that_is_not_wanted() {
-    let mut conn = settled(&PathchangerSettings { ack_quiet: Ratio::ZERO, ..config(PolicyName::Exp3) }, &[10, 10]);
+    let mut conn = settled(&PolicySettings { ack_quiet: Ratio::ZERO, ..config(PolicyName::Exp3) }, &[10, 10]);
     assert!(!conn.handle_duplicate(receiving(1_000, 5), Span::from_secs(10), 7).decided);
 }
 
@@ -360,7 +356,7 @@ proptest! {
         syn in any::<bool>(),
         draws in prop::collection::vec(any::<u32>(), 100),
     ) {
-        let settings = PathchangerSettings { next_rtos, ..config(policy) };
+        let settings = PolicySettings { next_rtos, ..config(policy) };
         let mut conn = Connection::open(&settings, &paths(&rtts), Time::ZERO, draws[0])?;
         let patience = if policy == PolicyName::Next { next_rtos } else { 1 };
         let mut now = 0;

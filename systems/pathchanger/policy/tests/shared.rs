@@ -6,7 +6,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_net::{Bytes, Span, Time};
 use sidestep_policy::{
-    Connection, MAX_PATHS, Path, PathchangerSettings, PolicyName, RewardName, Round, Shared, WeightsName,
+    Connection, MAX_PATHS, Path, PolicyName, PolicySettings, RewardName, Round, Shared, WeightsName,
 };
 
 const PATHS: usize = 6;
@@ -16,8 +16,8 @@ fn paths() -> Vec<Path> {
     (0..PATHS).map(path).collect()
 }
 
-fn config(policy: PolicyName, weights: WeightsName) -> PathchangerSettings {
-    PathchangerSettings { policy, weights, reward: RewardName::Rtt, ..PathchangerSettings::default() }
+fn config(policy: PolicyName, weights: WeightsName) -> PolicySettings {
+    PolicySettings { policy, weights, reward: RewardName::Rtt, ..PolicySettings::default() }
 }
 
 fn round(at_ms: u64, srtt_ms: u64, delivered: u32) -> Round {
@@ -34,7 +34,7 @@ fn round(at_ms: u64, srtt_ms: u64, delivered: u32) -> Round {
 }
 
 /// A short connection over two round trips, of 100 ms on slow paths and 10 ms on others; returns its path.
-fn transfer(config: &PathchangerSettings, shared: &Arc<Shared>, slow: &[usize], random: &mut Pcg32) -> usize {
+fn transfer(config: &PolicySettings, shared: &Arc<Shared>, slow: &[usize], random: &mut Pcg32) -> usize {
     let draw = random.next_u32();
     let mut conn = Connection::open_among(config, &paths(), Some(shared.clone()), Time::ZERO, draw).unwrap();
     let srtt = if slow.contains(&conn.path()) { 100 } else { 10 };
@@ -46,7 +46,7 @@ fn transfer(config: &PathchangerSettings, shared: &Arc<Shared>, slow: &[usize], 
 }
 
 /// How often each path was taken by the last 1,000 of many short connections, one after the other.
-fn taken(config: &PathchangerSettings, slow: &[usize]) -> [u32; PATHS] {
+fn taken(config: &PolicySettings, slow: &[usize]) -> [u32; PATHS] {
     let (shared, mut random) = (Arc::default(), Pcg32::new(1, 1));
     let mut taken = [0; PATHS];
     for number in 0..3_000 {

@@ -47,7 +47,7 @@ use sidestep_linux::{
     netlink::{Netlink, RoutingChange},
 };
 use sidestep_net::Time;
-use sidestep_policy::{PathchangerSettings, REWEIGHING, raw};
+use sidestep_policy::{PolicySettings, REWEIGHING, raw};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::{
@@ -464,6 +464,6 @@ async fn interfaces(netlink: &Netlink, config: &HostConfig) -> Result<Interfaces
 }
 
 /// The policy's settings as the program reads them.
-fn policy_config(settings: &PathchangerSettings) -> Result<raw::Config, AgentError> {
+fn policy_config(settings: &PolicySettings) -> Result<raw::Config, AgentError> {
     raw::Config::try_from(settings).map_err(|error| ConfigError::Setting(error.to_string()).into())
 }

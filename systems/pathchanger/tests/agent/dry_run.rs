@@ -3,7 +3,7 @@
 use sidestep_linux::testing::root_or_skip;
 use sidestep_net::{Bytes, Queue, QueueLimit, Rate, Ratio};
 use sidestep_pathchanger::daemon::program::HostProgram;
-use sidestep_policy::{PathchangerSettings, PolicyName};
+use sidestep_policy::{PolicyName, PolicySettings};
 
 use crate::{
     support::{Agent, Flow, Lab, SOME, TABLE_BASE, TWO_PROVIDERS, eventually, mark, settings, via},
@@ -21,8 +21,8 @@ fn congested() -> Lab {
     })
 }
 
-fn heeds_marks() -> PathchangerSettings {
-    PathchangerSettings { ce_share: Ratio::from_ppb(500_000_000), gamma: 1.0, ..settings() }
+fn heeds_marks() -> PolicySettings {
+    PolicySettings { ce_share: Ratio::from_ppb(500_000_000), gamma: 1.0, ..settings() }
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_dry_run_decides_under_congestion_and_moves_no_connection() {
     let rules = lab.ip("h", "-6 rule");
     let paths = ["R1", "R2"].map(|provider| via(&lab, "h", provider, "8 Mbit/s")).to_vec();
     // It always takes the other path; `delay-weighted` may draw the same one for long.
-    let settings = PathchangerSettings { policy: PolicyName::Plb, ..heeds_marks() };
+    let settings = PolicySettings { policy: PolicyName::Plb, ..heeds_marks() };
     let agent = Agent::start_as(&lab, "h", settings, &lab.prefix("s").to_string(), paths, |options| {
         (options.dry_run, options.pins) = (true, Some(kept.pins(false)));
     });

@@ -5,7 +5,7 @@ use std::{process::Command, thread, time::Duration};
 use sidestep_hostd::{AgentError, StaticDestination, StaticPath};
 use sidestep_linux::{netlink, testing::root_or_skip};
 use sidestep_net::Span;
-use sidestep_policy::{PathchangerSettings, PolicyName};
+use sidestep_policy::{PolicyName, PolicySettings};
 
 use crate::{
     metrics::{LISTEN, scrape, value},
@@ -89,7 +89,7 @@ fn connections_are_moved_beside_the_rules_of_other_programs_and_none_is_lost() {
     neighbours(&lab);
     let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
     // What connections measure does not keep the next ones off a path.
-    let settings = PathchangerSettings { policy: PolicyName::Random, ..settings() };
+    let settings = PolicySettings { policy: PolicyName::Random, ..settings() };
     let agent = Agent::start(&lab, "h", settings, &lab.prefix("s").to_string(), paths);
     let slots: Vec<_> = (0..20).map(|_| slot(&lab.connect("h", "s").0)).collect();
     assert!(slots.contains(&1) && slots.contains(&2), "{slots:?}");
@@ -136,7 +136,7 @@ fn a_mask_whose_bits_are_another_programs_is_refused_with_one_that_is_free() {
     neighbours(&lab);
     let start = |mark_mask| {
         let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
-        let settings = PathchangerSettings { mark_mask, ..settings() };
+        let settings = PolicySettings { mark_mask, ..settings() };
         Agent::try_start_as(&lab, "h", settings, &lab.prefix("s").to_string(), paths, |_| {})
     };
     let refused = start(0xff00).err().unwrap().unwrap_err();

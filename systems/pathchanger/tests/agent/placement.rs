@@ -15,7 +15,7 @@ use nix::sys::{
 use sidestep_hostd::{StaticDestination, StaticPath};
 use sidestep_linux::{sock_diag::TcpInfo, testing::root_or_skip};
 use sidestep_pathchanger::daemon::program::{HostConnection, HostCounters, HostProgram};
-use sidestep_policy::{PathchangerSettings, PolicyName};
+use sidestep_policy::{PolicyName, PolicySettings};
 
 use crate::{
     support::{
@@ -239,7 +239,7 @@ fn policies_that_remember_the_first_draw_have_storage_from_the_beginning() {
     }
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     let paths = vec![via(&lab, "h", "R1", "1 kbit/s"), via(&lab, "h", "R2", "1 Tbit/s")];
-    let settings = PathchangerSettings { policy: PolicyName::Exp3, ..settings() };
+    let settings = PolicySettings { policy: PolicyName::Exp3, ..settings() };
     let agent = Agent::start_with(&lab, "h", settings, &lab.prefix("s").to_string(), paths, Some(kept.pins(false)));
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
@@ -329,7 +329,7 @@ fn a_new_connection_has_a_source_address_that_its_provider_takes() {
     }
     let lab = with_source_filters();
     let paths = ["R1", "R2"].map(|provider| via(&lab, "h", provider, "1 Gbit/s")).to_vec();
-    let settings = PathchangerSettings { policy: PolicyName::Random, ..settings() };
+    let settings = PolicySettings { policy: PolicyName::Random, ..settings() };
     let agent = Agent::start(&lab, "h", settings, &lab.prefix("s").to_string(), paths);
     let sources = [lab.address("h"), SECOND.parse().unwrap()];
     let mut taken = [0; 2];

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Instant};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use sidestep_hostd::StaticPath;
 use sidestep_linux::testing::root_or_skip;
-use sidestep_policy::{PathchangerSettings, PolicyName};
+use sidestep_policy::{PolicyName, PolicySettings};
 
 use crate::support::{
     Agent, Flow, LITTLE, Lab, MASK, PORT, SOME, TWO_PROVIDERS, connect, eventually, mark, plain, settings, slot,
@@ -23,7 +23,7 @@ fn providers(lab: &Lab, rates: [&str; 2]) -> Vec<StaticPath> {
 const FIRST: [&str; 2] = ["1 Tbit/s", "1 kbit/s"];
 const ALIKE: [&str; 2] = ["1 Gbit/s", "1 Gbit/s"];
 
-fn start(lab: &Lab, settings: PathchangerSettings, rates: [&str; 2]) -> Agent {
+fn start(lab: &Lab, settings: PolicySettings, rates: [&str; 2]) -> Agent {
     Agent::start(lab, "h", settings, &lab.prefix("s").to_string(), providers(lab, rates))
 }
 
@@ -163,7 +163,7 @@ fn the_static_policy_never_moves() {
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let agent = start(&lab, PathchangerSettings { policy: PolicyName::Static, ..settings() }, ["1 kbit/s", "1 Tbit/s"]);
+    let agent = start(&lab, PolicySettings { policy: PolicyName::Static, ..settings() }, ["1 kbit/s", "1 Tbit/s"]);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     lab.swallow("R1", "Z", true);
@@ -183,7 +183,7 @@ fn the_random_policy_uses_every_path_whatever_it_weighs() {
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let agent = start(&lab, PathchangerSettings { policy: PolicyName::Random, ..settings() }, FIRST);
+    let agent = start(&lab, PolicySettings { policy: PolicyName::Random, ..settings() }, FIRST);
     let slots: Vec<_> = (0..24).map(|_| slot(&lab.connect("h", "s").0)).collect();
     assert_eq!(slots.iter().copied().collect::<BTreeSet<_>>(), BTreeSet::from([1, 2]), "{slots:?}");
     let flow = Flow::start(lab.connect("h", "s"));

@@ -104,7 +104,7 @@ fn the_weights_of_replies_follow_what_connections_learn_and_paths_that_change() 
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let settings = sidestep_policy::PathchangerSettings::default();
+    let settings = sidestep_policy::PolicySettings::default();
     let prefix = lab.prefix("s").to_string();
     let agent = Agent::start(&lab, "h", settings.clone(), &prefix, paths(&lab, ["8 Mbit/s"; 2]));
     let shares = || table(&lab).lines().filter(|line| line.contains("meta random")).collect::<String>();

@@ -10,7 +10,7 @@ use std::{
 
 use sidestep_hostd::{StaticDestination, StaticPath};
 use sidestep_linux::testing::root_or_skip;
-use sidestep_policy::{PathchangerSettings, PolicyName};
+use sidestep_policy::{PolicyName, PolicySettings};
 
 use crate::{
     support::{
@@ -24,8 +24,8 @@ const THREE_PROVIDERS: &[(&str, &str, u32)] =
     &[("h", "R1", 1), ("h", "R2", 1), ("h", "R3", 1), ("R1", "Z", 1), ("R2", "Z", 1), ("R3", "Z", 1), ("Z", "s", 1)];
 
 /// Draws any path; nothing but a change of the set moves a connection.
-fn any_path() -> PathchangerSettings {
-    PathchangerSettings { policy: PolicyName::Fixed, ..settings() }
+fn any_path() -> PolicySettings {
+    PolicySettings { policy: PolicyName::Fixed, ..settings() }
 }
 
 fn destination(prefix: &str, lab: &Lab, providers: &[&str]) -> StaticDestination {

@@ -11,7 +11,7 @@ use nix::sys::socket::{SockaddrStorage, bind};
 use sidestep_hostd::StaticPath;
 use sidestep_linux::{netns::set_sysctl, testing::root_or_skip};
 use sidestep_net::Span;
-use sidestep_policy::{OnDead, PathchangerSettings};
+use sidestep_policy::{OnDead, PolicySettings};
 
 use crate::support::{Agent, Lab, PORT, TWO_PROVIDERS, connect, eventually, settings, slot, socket_in, tail, via};
 
@@ -105,7 +105,7 @@ impl Family {
     }
 
     fn start(self, lab: &Lab, on_dead: OnDead, after: Span) -> Agent {
-        let settings = PathchangerSettings { on_dead, reset_after: after, ..settings() };
+        let settings = PolicySettings { on_dead, reset_after: after, ..settings() };
         Agent::start(lab, "h", settings, &self.destination(), self.paths(lab))
     }
 
@@ -213,7 +213,7 @@ fn by_default_they_stay_and_go_on_when_the_provider_is_back() {
     }
     let family = FAMILIES[0];
     let lab = family.lab();
-    let agent = family.start(&lab, PathchangerSettings::default().on_dead, Span::from_secs(1));
+    let agent = family.start(&lab, PolicySettings::default().on_dead, Span::from_secs(1));
     let listener = family.serve(&lab);
     let mut stuck: Vec<_> = (0..4).map(|_| family.open(&lab, &listener, None)).collect();
     stuck.iter_mut().for_each(passes);
@@ -286,7 +286,7 @@ fn with_an_address_that_all_paths_take_as_that_of_a_tunnel_connections_move_and_
     }
     let sources = vec![format!("{INNER}/32").parse().unwrap()];
     let paths = family.paths(&lab).into_iter().map(|path| StaticPath { sources: sources.clone(), ..path }).collect();
-    let settings = PathchangerSettings { on_dead: OnDead::Reset, reset_after: Span::from_secs(1), ..settings() };
+    let settings = PolicySettings { on_dead: OnDead::Reset, reset_after: Span::from_secs(1), ..settings() };
     let agent = Agent::start(&lab, "h", settings, &family.destination(), paths);
     let listener = family.serve(&lab);
     let mut pair = family.open(&lab, &listener, None);

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use sidestep_linux::testing::root_or_skip;
 use sidestep_net::Span;
 use sidestep_pathchanger::daemon::program::HostProgram;
-use sidestep_policy::{PathchangerSettings, PolicyName, RewardName, WeightsName};
+use sidestep_policy::{PolicyName, PolicySettings, RewardName, WeightsName};
 
 use crate::{
     support::{Agent, Lab, eventually, settings, slot, via},
@@ -35,7 +35,7 @@ fn short_connections_leave_a_slow_provider_and_the_next_agent_knows_why() {
         }
     });
     let kept = Kept::new();
-    let settings = PathchangerSettings {
+    let settings = PolicySettings {
         policy: PolicyName::Exp3Ix,
         gamma: 1.0,
         reward: RewardName::Rtt,

@@ -8,7 +8,7 @@ use sidestep_linux::{
     testing::root_or_skip,
 };
 use sidestep_pathchanger::daemon::program::{HostConfig, HostCounters, HostProgram, SlotPath};
-use sidestep_policy::{Path, PathchangerSettings, raw};
+use sidestep_policy::{Path, PolicySettings, raw};
 
 use crate::support::{Agent, Lab, MASK, TWO_PROVIDERS, TestGroup, connect, listen, mark, settings, socket_in, via};
 
@@ -36,7 +36,7 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
     namespace.run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
     let group = TestGroup::new();
     let mut program = HostProgram::load(None).unwrap();
-    let policy = raw::Config::try_from(&PathchangerSettings::default()).unwrap();
+    let policy = raw::Config::try_from(&PolicySettings::default()).unwrap();
     program
         .configure(&HostConfig {
             policy,

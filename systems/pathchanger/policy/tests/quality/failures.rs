@@ -1,7 +1,7 @@
 //! Paths on which nothing arrives.
 
 use sidestep_net::{Span, Time};
-use sidestep_policy::{Connection, PathchangerSettings, PolicyName, Reason, Round};
+use sidestep_policy::{Connection, PolicyName, PolicySettings, Reason, Round};
 
 use crate::host::{Host, settings};
 
@@ -126,7 +126,7 @@ fn a_syn_is_sent_again_as_soon_as_its_answer_is_late_by_what_others_measured() {
     host.transfers(300, &[900, 900]);
     assert_eq!(asking.syn_timeout(host.now), None);
     // Dice measure nothing.
-    let random = PathchangerSettings { policy: PolicyName::Random, ..settings() };
+    let random = PolicySettings { policy: PolicyName::Random, ..settings() };
     let drawn = Connection::open_among(&random, &host.paths, Some(host.shared.clone()), host.now, 0).unwrap();
     assert_eq!(drawn.syn_timeout(host.now), None);
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_net::{Bytes, Rate, Span, Time};
-use sidestep_policy::{Connection, Path, PathLearnt, PathchangerSettings, PolicyName, Reason, Round, Shared};
+use sidestep_policy::{Connection, Path, PathLearnt, PolicyName, PolicySettings, Reason, Round, Shared};
 
 pub const MSS: u32 = 1_448;
 
-pub fn settings() -> PathchangerSettings {
-    PathchangerSettings { policy: PolicyName::DelayWeighted, ..PathchangerSettings::default() }
+pub fn settings() -> PolicySettings {
+    PolicySettings { policy: PolicyName::DelayWeighted, ..PolicySettings::default() }
 }
 
 /// Paths of 100 Mbit/s with these propagation round trips in milliseconds.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sidestep_net::Time;
-use sidestep_policy::{Connection, Path, PathchangerSettings, PolicyName, Round};
+use sidestep_policy::{Connection, Path, PolicyName, PolicySettings, Round};
 
 use crate::host::{MSS, paths};
 
@@ -18,7 +18,7 @@ proptest! {
         first in any::<u32>(),
         random in any::<u32>(),
     ) {
-        let config = PathchangerSettings { policy, ..PathchangerSettings::default() };
+        let config = PolicySettings { policy, ..PolicySettings::default() };
         let path = |(id, weight): (u32, &u32)| Path { id, weight: *weight, ..paths(&[10])[0] };
         let paths: Vec<Path> = (0..).zip(&weights).map(path).collect();
         let mut conn = Connection::open(&config, &paths, Time::ZERO, first).unwrap();

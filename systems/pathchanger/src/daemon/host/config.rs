@@ -14,7 +14,7 @@ use sidestep_hostd::{
     paths::{self, Checker, ConfigError, DestinationPaths, Interfaces, Places, StaticDestination},
 };
 use sidestep_net::{ParseError, SettingsTable as _, document::Document};
-use sidestep_policy::{PathchangerSettings, raw::MAX_PATHS};
+use sidestep_policy::{PolicySettings, raw::MAX_PATHS};
 
 /// The file, as TOML.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -22,7 +22,7 @@ use sidestep_policy::{PathchangerSettings, raw::MAX_PATHS};
 pub struct HostConfig {
     /// The path changer's settings; the keys are those of a scenario's `[pathchanger]`.
     #[serde(rename = "pathchanger")]
-    pub agent: PathchangerSettings,
+    pub agent: PolicySettings,
     /// Destinations with paths of their own.
     #[serde(rename = "destination")]
     pub destinations: Vec<StaticDestination>,

@@ -3,7 +3,7 @@
 use sidestep_control::initial_weight;
 use sidestep_hostd::paths::{DestinationPaths, HostPath};
 use sidestep_net::InitialName;
-use sidestep_policy::{Path, PathchangerSettings, PolicyName, raw};
+use sidestep_policy::{Path, PolicyName, PolicySettings, raw};
 
 use crate::daemon::program::SlotPath;
 
@@ -11,7 +11,7 @@ use crate::daemon::program::SlotPath;
 ///
 /// They come in the order of their slots, so that nothing changes when the file's order does; but in the order of the
 /// file for policies to which that means something.
-pub(super) fn entries(set: &DestinationPaths, settings: &PathchangerSettings) -> Vec<SlotPath> {
+pub(super) fn entries(set: &DestinationPaths, settings: &PolicySettings) -> Vec<SlotPath> {
     let initial = settings.initial_weights();
     let entry = |path: &HostPath| {
         // A slot is at most MAX_SLOTS.
@@ -72,7 +72,7 @@ mod tests {
         };
         let placed = set.placed(&slots);
         let ids = |policy| {
-            let entries = entries(&placed, &PathchangerSettings { policy, ..PathchangerSettings::default() });
+            let entries = entries(&placed, &PolicySettings { policy, ..PolicySettings::default() });
             entries.iter().map(|entry| (entry.path.id, entry.slot)).collect::<Vec<_>>()
         };
         assert_eq!(ids(PolicyName::DelayWeighted), [(8, 1), (7, 2)]);

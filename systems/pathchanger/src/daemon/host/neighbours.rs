@@ -96,13 +96,13 @@ mod tests {
         bpf::MAX_SLOTS,
         netlink::{Family, Rule},
     };
-    use sidestep_policy::PathchangerSettings;
+    use sidestep_policy::PolicySettings;
 
     use super::*;
 
     #[test]
     fn the_default_meets_none_of_the_common_rules() {
-        let default = PathchangerSettings::default().mark_mask;
+        let default = PolicySettings::default().mark_mask;
         let rule = |mark, mask, inverted| Rule {
             family: Family::V4,
             priority: 9,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use sidestep_hostd::{AgentError, paths, paths::DestinationPaths, paths::Placement, paths::Room, paths::Slots};
-use sidestep_policy::PathchangerSettings;
+use sidestep_policy::PolicySettings;
 
 use super::{
     entries::entries,
@@ -63,7 +63,7 @@ impl ProgramPaths {
         &mut self,
         program: &mut HostProgram,
         sets: &[DestinationPaths],
-        settings: &PathchangerSettings,
+        settings: &PolicySettings,
     ) -> Result<(), AgentError> {
         if !self.measured.is_due(sets) {
             return Ok(());
@@ -83,7 +83,7 @@ impl ProgramPaths {
         &mut self,
         program: &mut HostProgram,
         sets: &[DestinationPaths],
-        settings: &PathchangerSettings,
+        settings: &PolicySettings,
         keeps_inherited: bool,
     ) -> Result<(), AgentError> {
         if !keeps_inherited {
@@ -105,7 +105,7 @@ impl ProgramPaths {
     }
 
     /// Writes one set into the program's map; returns whether there was room for it.
-    fn write_set(&mut self, program: &mut HostProgram, set: &DestinationPaths, settings: &PathchangerSettings) -> bool {
+    fn write_set(&mut self, program: &mut HostProgram, set: &DestinationPaths, settings: &PolicySettings) -> bool {
         self.adopted &= self.slots.get(&set.destination) == Some(&set.slots());
         let entries = entries(&self.measured.complete(set), settings);
         if let Err(error) = program.set_paths(set.destination, &entries) {

@@ -10,7 +10,7 @@ use sidestep_linux::{
     netlink::Family,
     nftables::{Draw, DrawTable, Share},
 };
-use sidestep_policy::{PathchangerSettings, are_off, reply_weights};
+use sidestep_policy::{PolicySettings, are_off, reply_weights};
 
 use super::{entries::entries, ownership::RoutingSpace};
 use crate::daemon::program::{HostConfig as ProgramConfig, HostProgram, Learnt, SlotPath, SourcesByPath};
@@ -186,7 +186,7 @@ impl Replies {
 /// What draws are made of, in addition to paths and what was learnt of them.
 pub(super) struct Odds<'a> {
     pub(super) ground: &'a RoutingSpace,
-    pub(super) settings: &'a PathchangerSettings,
+    pub(super) settings: &'a PolicySettings,
     pub(super) sources: &'a SourcesByPath,
 }
 
@@ -234,7 +234,7 @@ fn is_off(present: &Draw, wanted: &Draw) -> bool {
 fn shares(
     set: &DestinationPaths,
     learnt: Option<&Learnt>,
-    settings: &PathchangerSettings,
+    settings: &PolicySettings,
     mark: MarkBits,
     sources: &SourcesByPath,
 ) -> Vec<Share> {
@@ -284,7 +284,7 @@ mod tests {
         let takes = vec!["2001:db8:a::/48".parse().unwrap()];
         let sources = PathSources { takes: takes.clone(), takes_unnamed: true, address: None };
         let sources = SourcesByPath::from([((set.destination, 1), sources)]);
-        let shares = shares(&set, Some(&learnt), &PathchangerSettings::default(), MARK, &sources);
+        let shares = shares(&set, Some(&learnt), &PolicySettings::default(), MARK, &sources);
         let share = |mark, sources, unnamed| Share { mark, weight: 512, sources, unnamed };
         assert_eq!(shares, [share(0x200, Vec::new(), false), share(0x300, takes, true)]);
     }

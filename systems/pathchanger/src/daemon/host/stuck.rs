@@ -17,7 +17,7 @@ use sidestep_linux::{
     sock_diag::{Ended, SockDiag, Unanswered},
 };
 use sidestep_net::{Span, Time};
-use sidestep_policy::{OnDead, PathchangerSettings, PolicyName};
+use sidestep_policy::{OnDead, PolicyName, PolicySettings};
 
 use super::{events::Recorder, paths_in_place::PathsInPlace};
 use crate::daemon::program::{HostConnection, HostProgram, Learnt, Ways};
@@ -56,7 +56,7 @@ pub(super) struct Scene<'a> {
     pub(super) paths: &'a PathsInPlace,
     pub(super) recorder: &'a Recorder,
     pub(super) mark: MarkBits,
-    pub(super) settings: &'a PathchangerSettings,
+    pub(super) settings: &'a PolicySettings,
     pub(super) dry_run: bool,
 }
 
@@ -289,7 +289,7 @@ impl Scene<'_> {
 }
 
 /// What `on_dead = "reset"` lacks in these settings or on this machine, in a sentence; `None` if nothing, or if it is not set.
-pub fn cannot_reset(settings: &PathchangerSettings) -> Option<String> {
+pub fn cannot_reset(settings: &PolicySettings) -> Option<String> {
     if settings.on_dead == OnDead::Keep {
         return None;
     }
@@ -304,7 +304,7 @@ pub fn cannot_reset(settings: &PathchangerSettings) -> Option<String> {
 }
 
 /// Warns of what `on_dead = "reset"` lacks, if anything.
-pub(super) fn warn_what_resets_lack(settings: &PathchangerSettings) {
+pub(super) fn warn_what_resets_lack(settings: &PolicySettings) {
     if let Some(lacking) = cannot_reset(settings) {
         tracing::error!("{lacking}");
     }
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_knows_no_dead_paths_is_told_to_end_nothing() {
-        let settings = |on_dead, policy| PathchangerSettings { on_dead, policy, ..PathchangerSettings::default() };
+        let settings = |on_dead, policy| PolicySettings { on_dead, policy, ..PolicySettings::default() };
         assert_eq!(cannot_reset(&settings(OnDead::Keep, PolicyName::Random)), None);
         assert_eq!(
             cannot_reset(&settings(OnDead::Reset, PolicyName::DelayWeighted)),

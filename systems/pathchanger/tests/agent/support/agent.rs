@@ -9,7 +9,7 @@ use sidestep_net::{Ratio, Span};
 use sidestep_pathchanger::daemon::{
     EventLine, EventRecord, HostConfig, HostOptions, RecordFile, SetRecord, program::Pins, run_host,
 };
-use sidestep_policy::{Backoff, PathchangerSettings};
+use sidestep_policy::{Backoff, PolicySettings};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -31,13 +31,7 @@ pub struct Agent {
 
 impl Agent {
     /// Starts the agent of `host` with these paths to `destination`.
-    pub fn start(
-        lab: &Lab,
-        host: &str,
-        settings: PathchangerSettings,
-        destination: &str,
-        paths: Vec<StaticPath>,
-    ) -> Agent {
+    pub fn start(lab: &Lab, host: &str, settings: PolicySettings, destination: &str, paths: Vec<StaticPath>) -> Agent {
         Self::start_with(lab, host, settings, destination, paths, None)
     }
 
@@ -45,7 +39,7 @@ impl Agent {
     pub fn start_with(
         lab: &Lab,
         host: &str,
-        settings: PathchangerSettings,
+        settings: PolicySettings,
         destination: &str,
         paths: Vec<StaticPath>,
         pins: Option<Pins>,
@@ -57,7 +51,7 @@ impl Agent {
     pub fn start_as(
         lab: &Lab,
         host: &str,
-        settings: PathchangerSettings,
+        settings: PolicySettings,
         destination: &str,
         paths: Vec<StaticPath>,
         adjust: impl FnOnce(&mut HostOptions),
@@ -72,7 +66,7 @@ impl Agent {
     pub fn try_start_as(
         lab: &Lab,
         host: &str,
-        settings: PathchangerSettings,
+        settings: PolicySettings,
         destination: &str,
         paths: Vec<StaticPath>,
         adjust: impl FnOnce(&mut HostOptions),
@@ -108,13 +102,13 @@ impl Agent {
     }
 
     /// Makes the agent work with these paths from now on.
-    pub fn reconfigure(&self, settings: PathchangerSettings, destination: &str, paths: Vec<StaticPath>) {
+    pub fn reconfigure(&self, settings: PolicySettings, destination: &str, paths: Vec<StaticPath>) {
         let destinations = vec![StaticDestination { prefix: destination.parse().unwrap(), paths }];
         self.reconfigure.send(HostConfig { agent: settings, destinations, ..HostConfig::default() }).unwrap();
     }
 
     /// Makes the agent work with these paths from now on.
-    pub fn reconfigure_all(&self, settings: PathchangerSettings, destinations: Vec<StaticDestination>) {
+    pub fn reconfigure_all(&self, settings: PolicySettings, destinations: Vec<StaticDestination>) {
         self.reconfigure.send(HostConfig { agent: settings, destinations, ..HostConfig::default() }).unwrap();
     }
 
@@ -179,14 +173,14 @@ impl Agent {
 }
 
 /// Settings under which only timeouts move a connection, and the heaviest path is almost always drawn.
-pub fn settings() -> PathchangerSettings {
-    PathchangerSettings {
+pub fn settings() -> PolicySettings {
+    PolicySettings {
         gamma: 1e-5,
         ce_share: Ratio::from_ppb(1_000_000_000),
         retransmit_burst: 0,
         queue_rounds: 0,
         silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(1) },
-        ..PathchangerSettings::default()
+        ..PolicySettings::default()
     }
 }
 
