@@ -1,10 +1,12 @@
 //! The systems of sidestep: one line each. A system is a folder beside this one.
 
-use sidestep_sim::system::Registry;
+#[cfg(feature = "command")]
+use sidestep_command::EDGE;
 
 /// The systems that the simulator runs, in the order in which they are listed to people.
-pub fn simulator() -> Registry {
-    Registry::new()
+#[cfg(feature = "sim")]
+pub fn simulator() -> sidestep_sim::system::Registry {
+    sidestep_sim::system::Registry::new()
         .with(sidestep_tcp::sim::Tcp)
         .with(sidestep_tcp::sim::Ecmp)
         .with(sidestep_pathchanger::sim::Random)
@@ -33,4 +35,21 @@ pub fn lab() -> sidestep_lab::Registry {
         .with(sidestep_semper::lab::Semper)
         .with(sidestep_semper::lab::SemperStateful)
         .with(sidestep_route_control::lab::RouteControl)
+}
+
+/// The commands of the systems' daemons, in the order in which they are listed to people.
+#[cfg(feature = "command")]
+pub fn commands() -> sidestep_command::Registry {
+    sidestep_command::Registry::new()
+        .with(sidestep_pathchanger::command::agent())
+        .with(sidestep_pathchanger::command::top())
+        .with(sidestep_pathchanger::command::router())
+        .with(sidestep_semper::command::balance())
+        .with(sidestep_route_control::command::route_control())
+        .with(sidestep_semper::command::place())
+        .with_status(&EDGE, sidestep_semper::command::status())
+        .with_status(&EDGE, sidestep_route_control::command::status())
+        .with(sidestep_semper::command::stop())
+        .with(sidestep_mptcp::command::mptcp_pm())
+        .with(sidestep_route_control::command::reflector())
 }

@@ -31,6 +31,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::Serialize;
+use sidestep_command::{read, until_signalled};
 use sidestep_net::{Files, Graph, ParseError};
 use sidestep_scenario::{
     Catalogue, Scenario, World,
@@ -38,9 +40,8 @@ use sidestep_scenario::{
 };
 
 pub use self::args::Command;
-use self::command_line::command_line;
-use crate::{
-    commands::{print_json, read, until_signalled},
+use self::{
+    command_line::command_line,
     failure::{Failure, Outcome},
 };
 
@@ -68,6 +69,11 @@ pub fn run(command: Command) -> Outcome {
         Command::Bench(bench) => bench::run(bench),
         Command::Traffic(traffic) => traffic::run(traffic),
     }
+}
+
+/// Prints a value as JSON.
+fn print_json(value: &impl Serialize) -> Outcome {
+    Ok(sidestep_command::print_json(value)?)
 }
 
 /// Writes a file where the user wants it.

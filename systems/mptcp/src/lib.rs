@@ -1,5 +1,7 @@
 //! MPTCP, each subflow hashed onto an equal-cost path.
 
+#[cfg(feature = "command")]
+pub mod command;
 #[cfg(feature = "daemon")]
 pub mod daemon;
 #[cfg(feature = "lab")]

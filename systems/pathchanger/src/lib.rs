@@ -1,5 +1,8 @@
 //! The path changer: a policy moves live connections among SRv6 paths.
 
+#[cfg(feature = "command")]
+#[expect(clippy::disallowed_methods, reason = "a command that looks again and again has a clock")]
+pub mod command;
 #[cfg(feature = "daemon")]
 #[expect(clippy::disallowed_methods, reason = "a daemon has a clock")]
 pub mod daemon;

@@ -38,6 +38,9 @@
 //! ```
 
 pub mod analysis;
+#[cfg(feature = "command")]
+#[expect(clippy::disallowed_methods, reason = "a command that looks again and again has a clock")]
+pub mod command;
 mod controller;
 #[cfg(feature = "daemon")]
 #[expect(clippy::disallowed_methods, reason = "a daemon has a clock")]

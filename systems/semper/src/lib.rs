@@ -1,5 +1,7 @@
 //! SEMPER: edge routers hash MPTCP subflows onto paths, without state.
 
+#[cfg(feature = "command")]
+pub mod command;
 #[cfg(feature = "daemon")]
 #[expect(clippy::disallowed_methods, reason = "a daemon has a clock")]
 pub mod daemon;

@@ -4,26 +4,30 @@ use std::path::Path;
 
 use comfy_table::{Table, presets};
 use serde::{Serialize, Serializer};
+use sidestep_command::{Failure, Outcome, obstacles, print_json, read, runtime};
 use sidestep_hostd::{MetricsConfig, restored_marks};
 use sidestep_linux::{
     netlink::{DefaultRoute, Interface, Netlink, block_on},
     probe::{Egress, Feature, Finding, Mask, Part, Probed, Report, Trial, probe},
 };
 use sidestep_mptcp::daemon::needs::PATH_MANAGER;
-use sidestep_pathchanger::daemon::{
-    HostConfig, cannot_reset, doubtful_sources, masks_at_work,
-    needs::{self as pathchanger, AGENT, ROUTER},
-    overrides_at_work,
+use sidestep_pathchanger::{
+    command::read_config,
+    daemon::{
+        HostConfig, cannot_reset, doubtful_sources, masks_at_work,
+        needs::{self as pathchanger, AGENT, ROUTER},
+        overrides_at_work,
+    },
 };
 use sidestep_policy::PolicySettings;
-use sidestep_route_control::daemon::{EgressStatus, RouteControlConfig, needs::ROUTE_CONTROL, route_control_status};
+use sidestep_route_control::{
+    command::read_config as read_route_control,
+    daemon::{EgressStatus, RouteControlConfig, needs::ROUTE_CONTROL, route_control_status},
+};
 use sidestep_semper::daemon::{
     edge_status,
     needs::{self as semper, EDGE},
 };
-
-use super::{daemons::read_config, edge::read_route_control, obstacles::obstacles, print_json, read, runtime};
-use crate::failure::{Failure, Outcome};
 
 /// Who may run here, in the order in which they are shown.
 const PARTS: [Part; 6] = [AGENT, ROUTER, LAB, PATH_MANAGER, EDGE, ROUTE_CONTROL];

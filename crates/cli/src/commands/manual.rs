@@ -5,11 +5,9 @@ use std::{fs, path::Path};
 
 use clap::CommandFactory;
 use clap_complete::generate;
+use sidestep_command::{Failure, Outcome};
 
-use crate::{
-    args::{Cli, Shell},
-    failure::{Failure, Outcome},
-};
+use crate::args::{Cli, Shell};
 
 /// Prints the completions for `shell`.
 pub fn completions(shell: Shell) -> Outcome {

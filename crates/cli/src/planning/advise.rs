@@ -13,9 +13,10 @@ use super::{
     topo::load,
     until_signalled,
 };
-use crate::{
+use crate::planning::{
+    args::AdviseArgs,
     failure::{Failure, Outcome},
-    planning::{args::AdviseArgs, progress::StepProgress},
+    progress::StepProgress,
 };
 
 /// How many links are listed.

@@ -10,9 +10,9 @@ use sidestep_net::Span;
 use sidestep_sim::bench::{Case as SimCase, Tcp};
 
 use super::print_json;
-use crate::{
+use crate::planning::{
+    args::Bench,
     failure::{Failure, Outcome},
-    planning::args::Bench,
 };
 
 /// The measures of a benchmark.

@@ -6,9 +6,9 @@ use sidestep_paths::{Apart, Igp, Route, Segment, SegmentRules, paths_apart};
 use sidestep_repro::topology;
 
 use super::print_json;
-use crate::{
+use crate::planning::{
+    args::BetweenArgs,
     failure::{Failure, Outcome},
-    planning::args::BetweenArgs,
 };
 
 /// What is found between two routers.

@@ -8,9 +8,9 @@ use sidestep_results::{Comparison, World};
 use sidestep_scenario::{Scenario, SystemSpec};
 
 use super::{NEEDS_ROOT, equivalence, print_json, read_scenario, save, worlds::Real};
-use crate::{
+use crate::planning::{
+    args::CompareArgs,
     failure::{Failure, Outcome},
-    planning::args::CompareArgs,
 };
 
 /// Runs `sidestep compare …`.

@@ -22,9 +22,9 @@ use self::{
     words::Verdict,
 };
 use super::{NEEDS_ROOT, args::DemoArgs, print_json, save, until_signalled};
-use crate::{
+use crate::planning::{
     failure::{Failure, Outcome},
-    planning::progress::{LabProgress, SimProgress},
+    progress::{LabProgress, SimProgress},
 };
 
 /// Version of `demo.json`.

@@ -9,7 +9,7 @@ use sidestep_results::{
 use sidestep_scenario::{Scenario, SystemSpec};
 
 use super::{print_json, save, worlds::LateWorlds};
-use crate::failure::{Failure, Outcome};
+use crate::planning::failure::{Failure, Outcome};
 
 /// How often a run that does not count is made again.
 const AGAIN: u32 = 2;

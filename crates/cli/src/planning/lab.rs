@@ -7,12 +7,10 @@ use sidestep_results::{RunResult, table};
 use sidestep_scenario::{Scenario, overrides::Override};
 
 use super::{NEEDS_ROOT, command_line, print_json, read_scenario, scenario_text, until_signalled};
-use crate::{
+use crate::planning::{
+    args::{Lab, LabRun},
     failure::{Failure, Outcome},
-    planning::{
-        args::{Lab, LabRun},
-        progress::LabProgress,
-    },
+    progress::LabProgress,
 };
 
 /// Runs `sidestep lab …`.

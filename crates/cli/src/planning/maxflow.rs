@@ -13,9 +13,10 @@ use super::{
     topo::load,
     until_signalled,
 };
-use crate::{
+use crate::planning::{
+    args::MaxFlowArgs,
     failure::{Failure, Outcome},
-    planning::{args::MaxFlowArgs, progress::StepProgress},
+    progress::StepProgress,
 };
 
 /// What `maxflow` finds.

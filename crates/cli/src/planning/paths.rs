@@ -9,12 +9,10 @@ use sidestep_repro::Watch;
 use sidestep_results::{Stack, stacks};
 
 use super::{between, print_json, save, topo::load, until_signalled};
-use crate::{
+use crate::planning::{
+    args::{PairArgs, Paths, TopologyArgs},
     failure::{Failure, Outcome},
-    planning::{
-        args::{PairArgs, Paths, TopologyArgs},
-        progress::StepProgress,
-    },
+    progress::StepProgress,
 };
 
 /// What `paths disjoint` and `paths segments` find.

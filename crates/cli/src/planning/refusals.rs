@@ -6,7 +6,7 @@ use sidestep_scenario::{Scenario, overrides::Override};
 use sidestep_sim::{SimError, estimate};
 
 use super::scenario_text;
-use crate::failure::Failure;
+use crate::planning::failure::Failure;
 
 /// An error with the line of the scenario file that it is about.
 pub(super) fn located(path: &Path, set: &[Override], error: SimError) -> Failure {

@@ -4,9 +4,10 @@ use sidestep_repro::{ALL, Outcome, Paper, Row, Verdict, find, report, run as run
 use sidestep_results::World;
 
 use super::{NEEDS_ROOT, print_json, save, until_signalled, worlds::Real};
-use crate::{
+use crate::planning::{
+    args::Repro,
     failure::{Failure, Outcome as Done},
-    planning::{args::Repro, progress::StepProgress},
+    progress::StepProgress,
 };
 
 /// Runs `sidestep repro …`.

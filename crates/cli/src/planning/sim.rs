@@ -13,12 +13,10 @@ use super::{
     refusals::{check_memory, located},
     sweep, until_signalled,
 };
-use crate::{
+use crate::planning::{
+    args::{Sim, SimRun},
     failure::{Failure, Outcome},
-    planning::{
-        args::{Sim, SimRun},
-        progress::SimProgress,
-    },
+    progress::SimProgress,
 };
 
 /// Runs `sidestep sim …`.

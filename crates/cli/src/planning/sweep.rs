@@ -21,9 +21,9 @@ use super::{
     refusals::{check_memory, located},
     save, until_signalled,
 };
-use crate::{
+use crate::planning::{
     failure::{Failure, Outcome},
-    planning::progress::BenchProgress,
+    progress::BenchProgress,
 };
 
 /// The most runs of one call: more are a mistake in the values.

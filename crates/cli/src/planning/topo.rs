@@ -13,9 +13,9 @@ use sidestep_repro::{DataError, Set, topologies, topology};
 use sidestep_results::{Look, draw};
 
 use super::{print_json, save};
-use crate::{
+use crate::planning::{
+    args::{RateArgs, Topo, TopologyArgs},
     failure::{Failure, Outcome},
-    planning::args::{RateArgs, Topo, TopologyArgs},
 };
 
 /// Sizes of a topology.

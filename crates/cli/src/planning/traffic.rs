@@ -2,14 +2,15 @@
 
 use std::io::stdout;
 
+use sidestep_api::chain;
 use sidestep_lab::traffic::{
     CbrOptions, Monotonic, SendOptions, SinkOptions, SocketOptions, TrafficError, Transfer, Users, cbr, send, sink,
 };
 use sidestep_net::{Bytes, Rate, Span};
 
-use crate::{
-    failure::{Failure, Outcome, chain},
-    planning::args::{Traffic, TrafficCbr, TrafficCourse, TrafficSend, TrafficSocket, TrafficUsers},
+use crate::planning::{
+    args::{Traffic, TrafficCbr, TrafficCourse, TrafficSend, TrafficSocket, TrafficUsers},
+    failure::{Failure, Outcome},
 };
 
 /// Runs `sidestep traffic …`.

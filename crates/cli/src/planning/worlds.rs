@@ -11,9 +11,9 @@ use sidestep_results::{RunResult, World};
 use sidestep_scenario::{Scenario, SystemSpec};
 
 use super::{NEEDS_ROOT, command_line, until_signalled};
-use crate::{
+use crate::planning::{
     failure::Failure,
-    planning::progress::{LabProgress, SimProgress},
+    progress::{LabProgress, SimProgress},
 };
 
 /// The simulator and the lab; an interruption ends whatever runs.

@@ -3,7 +3,7 @@
 use sidestep_pathchanger::lab::bench::{self, BenchOptions};
 
 use super::{Case, Report};
-use crate::{failure::Failure, planning::progress::BenchProgress};
+use crate::planning::{failure::Failure, progress::BenchProgress};
 
 /// What the agent costs the traffic of a host.
 pub fn overhead(rounds: usize, seconds: f64) -> Result<Report, Failure> {

@@ -12,7 +12,7 @@ use sidestep_paths::{
 use sidestep_repro::{FlowWork, Set, topologies};
 
 use super::{Case, Report};
-use crate::failure::Failure;
+use crate::planning::failure::Failure;
 
 /// A case's name, and what measures it.
 type Measure = (&'static str, fn(Option<&Path>) -> Result<Vec<Case>, Failure>);

@@ -16,15 +16,14 @@ use sidestep_tournament::{
     play_in_lab,
 };
 
-use crate::{
+use crate::planning::{
+    NEEDS_ROOT,
+    args::{PolicyArgs, Sets},
+    command_line,
     failure::{Failure, Outcome},
-    planning::{
-        NEEDS_ROOT,
-        args::{PolicyArgs, Sets},
-        command_line, print_json,
-        progress::{LabProgress, PolicyProgress},
-        save, until_signalled,
-    },
+    print_json,
+    progress::{LabProgress, PolicyProgress},
+    save, until_signalled,
 };
 
 /// The seeds that the regret is of: the best of many assignments is sought for each scenario.

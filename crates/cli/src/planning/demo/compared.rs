@@ -10,7 +10,7 @@ use sidestep_results::{
 use sidestep_scenario::Scenario;
 
 use super::names::spoken;
-use crate::failure::Failure;
+use crate::planning::failure::Failure;
 
 /// Systems are compared second by second of the starts, which are paired.
 const BLOCK: f64 = 1.0;

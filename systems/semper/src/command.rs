@@ -1,45 +1,47 @@
-//! `sidestep edge balance`, `route-control`, `where`, `status` and `stop`.
+//! The commands `balance`, `where`, `status` and `stop` of edges.
 
-mod route_control;
+mod args;
 
 use std::path::{Path, PathBuf};
 
-use comfy_table::{Table, presets};
-use sidestep_hostd::MetricsConfig;
-use sidestep_route_control::daemon::{RouteControlConfig, route_control_status};
-use sidestep_semper::daemon::{
-    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, HashDoubt, PlacedBy, Tuple, edge_place, edge_status, run_edge,
-    stop_edge,
+use sidestep_command::{
+    Command, EDGE, Failure, Outcome, Status, announce, at_hangups, plain_table, print_json, print_obstacles,
+    print_stopped, println, read, runtime, stopped_or_relieved,
 };
+use sidestep_hostd::MetricsConfig;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{
-    obstacles::print_obstacles,
-    print_json, read, runtime,
-    signals::{announce, at_hangups, stopped_or_relieved},
-};
-use crate::{
-    args::{EdgeCommand, EdgeNumbers, EdgeRun, EdgeWhere},
-    failure::{Failure, Outcome},
+use self::args::{EdgeRun, EdgeStop, EdgeWhere};
+use crate::daemon::{
+    EdgeConfig, EdgeDestination, EdgeOptions, EdgeProbes, EdgeStatus, HashDoubt, PlacedBy, Tuple, edge_place,
+    edge_status, run_edge, stop_edge,
 };
 
-/// Runs `sidestep edge`.
-pub fn run(command: EdgeCommand) -> Outcome {
-    match command {
-        EdgeCommand::Balance(args) => balance(args),
-        EdgeCommand::RouteControl(args) => route_control::run(args),
-        EdgeCommand::Where(args) => place(&args),
-        EdgeCommand::Status { json } => status(json),
-        EdgeCommand::Stop { json, place } => stop(place, json),
-    }
+/// The error where no edge daemon is at work.
+const ABSENT: &str = "no edge daemon works in this network namespace; `--config FILE` goes by a file, and what a killed one left works on";
+
+/// `sidestep edge balance`: runs the edge daemon.
+pub fn balance() -> Command {
+    Command::of::<EdgeRun>("balance", run_balancer).within(&EDGE)
 }
 
-/// Reads a route controller's file.
-pub(super) fn read_route_control(path: &Path) -> Result<RouteControlConfig, Failure> {
-    route_control::read_config(path, None)
+/// `sidestep edge where`: finds the path of a flow.
+pub fn place() -> Command {
+    Command::of::<EdgeWhere>("where", |args| find(&args)).within(&EDGE)
 }
 
-fn balance(args: EdgeRun) -> Outcome {
+/// `sidestep edge status`, of the edge daemon.
+pub fn status() -> Status {
+    let shows = "the paths of this network namespace's edge daemon, and what they carry";
+    Status::of(shows, ABSENT, edge_status, show)
+}
+
+/// `sidestep edge stop`: ends the edge daemon, and removes what it made.
+pub fn stop() -> Command {
+    Command::of::<EdgeStop>("stop", end).within(&EDGE)
+}
+
+fn run_balancer(args: EdgeRun) -> Outcome {
     let given = MetricsConfig { listen: args.metrics, bpf_stats: false };
     let config = read_config(&args.config, &given)?;
     if args.offload.is_some() {
@@ -83,7 +85,7 @@ fn checked(config: &EdgeConfig, json: bool) -> Outcome {
     let origin = config.settle_seed(None);
     let status = EdgeStatus::of_config(&config).map_err(Failure::usage)?;
     if json {
-        let of = |set: &sidestep_semper::daemon::EdgeDestination| serde_json::json!({ "prefix": set.prefix, "paths": set.paths.len(), "digest": set.digest });
+        let of = |set: &EdgeDestination| serde_json::json!({ "prefix": set.prefix, "paths": set.paths.len(), "digest": set.digest });
         let destinations: Vec<_> = status.destinations.iter().map(of).collect();
         return print_json(&serde_json::json!({
             "schema": 1, "generation": status.generation, "seed": status.seed, "seed_origin": origin,
@@ -101,7 +103,7 @@ fn checked(config: &EdgeConfig, json: bool) -> Outcome {
     Ok(())
 }
 
-fn place(args: &EdgeWhere) -> Outcome {
+fn find(args: &EdgeWhere) -> Outcome {
     let tuple: Tuple = args.tuple.join(" ").parse().map_err(Failure::usage)?;
     let status = match &args.config {
         Some(path) => {
@@ -109,7 +111,7 @@ fn place(args: &EdgeWhere) -> Outcome {
             config.settle_seed(None);
             EdgeStatus::of_config(&config).map_err(Failure::usage)?
         }
-        None => ask()?,
+        None => edge_status()?.ok_or_else(|| Failure::run(ABSENT))?,
     };
     let found = runtime()?.block_on(edge_place(&status, &tuple))?;
     let Some(place) = found.map_err(Failure::run)? else {
@@ -127,28 +129,13 @@ fn place(args: &EdgeWhere) -> Outcome {
     Ok(())
 }
 
-fn ask() -> Result<EdgeStatus, Failure> {
-    let missing = || {
-        Failure::run(
-            "no edge daemon works in this network namespace; `--config FILE` goes by a file, and what a killed one left works on",
-        )
-    };
-    edge_status()?.ok_or_else(missing)
-}
-
-fn status(json: bool) -> Outcome {
-    let found = edge_status()?;
-    if found.is_none()
-        && let Some(controlled) = route_control_status()?
-    {
-        return route_control::show(&controlled, json);
-    }
-    let status = found.map_or_else(ask, Ok)?;
+/// Prints what the edge daemon reports about itself.
+fn show(status: &EdgeStatus, json: bool) -> Outcome {
     if json {
-        return print_json(&status);
+        return print_json(status);
     }
     let dry = if status.dry_run { ", dry run" } else { "" };
-    let EdgeStatus { mode, seed, seed_origin, generation, .. } = &status;
+    let EdgeStatus { mode, seed, seed_origin, generation, .. } = status;
     println!("mode {}, seed {seed} ({seed_origin}), generation {generation}{dry}", mode.as_str());
     status.doubts.iter().for_each(|doubt| println!("{doubt}"));
     let packets: Vec<_> =
@@ -163,9 +150,7 @@ fn status(json: bool) -> Outcome {
         if set.answers == Some(false) {
             println!("no target answers probes by any path: they show nothing about the paths");
         }
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        table.set_header(["path", "slot", "state", "packets", "bytes", "flows", "probes"]);
+        let mut table = plain_table(["path", "slot", "state", "packets", "bytes", "flows", "probes"]);
         for path in &set.paths {
             let used = status.slots.get(&u32::from(path.slot)).filter(|_| path.slot > 0);
             let state = path.why.clone().unwrap_or_else(|| "live".into());
@@ -193,14 +178,9 @@ fn probes(probes: EdgeProbes) -> String {
     format!("{answered} answered, {lost} lost{late}{rtt}")
 }
 
-fn stop(place: EdgeNumbers, json: bool) -> Outcome {
+fn end(args: EdgeStop) -> Outcome {
+    let EdgeStop { json, place } = args;
     let stopped = runtime()?.block_on(stop_edge(place.table_base, place.rule_priority))?;
-    if json {
-        return print_json(&serde_json::json!({ "schema": 1, "stopped": stopped }));
-    }
-    match stopped {
-        true => println!("everything of the edge daemon of this network namespace is removed"),
-        false => println!("there is nothing of an edge daemon in this network namespace"),
-    }
-    Ok(())
+    let removed = "everything of the edge daemon of this network namespace is removed";
+    print_stopped(stopped, json, removed, "there is nothing of an edge daemon in this network namespace")
 }

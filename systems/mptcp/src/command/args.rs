@@ -3,10 +3,11 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand};
-use sidestep_mptcp::daemon::MptcpMode;
 use sidestep_net::Bytes;
 
-/// `sidestep mptcp-pm`.
+use crate::daemon::MptcpMode;
+
+/// Give this host's MPTCP connections further subflows
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct MptcpPmArgs {

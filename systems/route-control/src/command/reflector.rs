@@ -1,11 +1,14 @@
-//! What `sidestep reflector` takes.
+//! `sidestep reflector`.
 
 use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
+use sidestep_command::{Failure, Outcome, announce, runtime, stopped_or_relieved};
 use sidestep_net::Span;
 
-/// `sidestep reflector`.
+use crate::reflector::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
+
+/// Answer the probes of edges: a session reflector of STAMP (RFC 8762)
 #[derive(Debug, Args)]
 pub struct ReflectorArgs {
     /// Where to listen; repeat for several [default: UDP port 862 of all addresses]
@@ -38,4 +41,20 @@ pub enum ClockName {
     Ntp,
     /// PTP's truncated 64 bits
     Ptp,
+}
+
+/// Runs `sidestep reflector`.
+pub(super) fn run(args: ReflectorArgs) -> Outcome {
+    let config = ReflectorConfig {
+        clock: match args.clock {
+            ClockName::Ntp => StampClock::Ntp,
+            ClockName::Ptp => StampClock::Ptp,
+        },
+        synchronised: args.synchronised,
+        sessions: args.sessions as usize,
+        expiry: args.expiry,
+        rate: args.rate,
+    };
+    let options = ReflectorOptions { listen: args.listen, config, metrics: args.metrics };
+    runtime()?.block_on(async { run_reflector(options, announce, stopped_or_relieved()).await }).map_err(Failure::from)
 }

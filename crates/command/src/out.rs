@@ -1,6 +1,6 @@
 //! Standard output and standard error of a command whose reader may go before it ends, as in `sidestep topo list | head`.
 //!
-//! The standard library's `println!` panics then. The macros here have its name and hide it in this whole crate: what
+//! The standard library's `println!` panics then. The macros here have its name and hide it where they are imported: what
 //! no process reads is dropped, and the command ends as it would have.
 
 use std::{
@@ -9,23 +9,26 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::failure::{Failure, Outcome};
+use crate::{Failure, Outcome};
 
 /// The first error of standard output.
 static ERROR: OnceLock<io::Error> = OnceLock::new();
 
 /// Hides `std::print!`.
+#[macro_export]
 macro_rules! print {
     ($($text:tt)*) => { $crate::out::write(format_args!($($text)*)) };
 }
 
 /// Hides `std::println!`.
+#[macro_export]
 macro_rules! println {
     () => { $crate::out::write(format_args!("\n")) };
     ($($text:tt)*) => { $crate::out::write(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// Hides `std::eprintln!`.
+#[macro_export]
 macro_rules! eprintln {
     ($($text:tt)*) => { $crate::out::complain(format_args!($($text)*)) };
 }

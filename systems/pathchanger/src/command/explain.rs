@@ -8,6 +8,7 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
+use sidestep_command::{Failure, Outcome, print_json, println};
 use sidestep_hostd::Overridden;
 use sidestep_linux::{
     cgroup,
@@ -16,18 +17,14 @@ use sidestep_linux::{
     sock_diag::{FoundSocket, SockDiag},
 };
 use sidestep_net::Time;
-use sidestep_pathchanger::daemon::{
+use sidestep_policy::PathLearnt;
+
+use super::{args::AgentExplain, watch};
+use crate::daemon::{
     explain::{
         ConnectionFacts, DestinationFacts, LeftAlone, LeftAloneFacts, PathFacts, Question, Sentences, SourceFacts,
     },
     program::{HostConfig, HostConnection, HostProgram, Names, Way, Ways},
-};
-use sidestep_policy::PathLearnt;
-
-use super::{print_json, watch};
-use crate::{
-    args::AgentExplain,
-    failure::{Failure, Outcome},
 };
 
 /// Most connections that are explained one by one.

@@ -1,18 +1,41 @@
-//! Signals to a daemon, and what it reports when it is ready.
+//! What a daemon runs in, signals to it, and what it reports when it is ready.
 
-use std::{io::Write, sync::Arc};
+use std::{
+    io::Write,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use sidestep_hostd::{READY, Shutdown};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::{
+    runtime::{Builder, Runtime},
     signal::unix::{SignalKind, signal},
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     task::spawn_blocking,
 };
 
+use crate::Failure;
+
+/// Threads for what would hold up the loop of a daemon, such as computing paths.
+const BLOCKING_THREADS: usize = 4;
+
+/// A runtime with one thread: none of our daemons has work for more.
+pub fn runtime() -> Result<Runtime, Failure> {
+    let mut builder = Builder::new_current_thread();
+    builder.max_blocking_threads(BLOCKING_THREADS).enable_all().build().map_err(Failure::run)
+}
+
+/// Becomes true when the user, or the system, wants the process to end.
+pub fn until_signalled() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::run)?;
+    }
+    Ok(stop)
+}
+
 /// What `read` gives at each SIGHUP, which would otherwise end the daemon.
-pub(super) fn at_hangups<T: Send + 'static>(
-    read: impl Fn() -> Option<T> + Send + Sync + 'static,
-) -> UnboundedReceiver<T> {
+pub fn at_hangups<T: Send + 'static>(read: impl Fn() -> Option<T> + Send + Sync + 'static) -> UnboundedReceiver<T> {
     let (send, receive) = unbounded_channel();
     let Ok(mut hangups) = signal(SignalKind::hangup()) else { return receive };
     let read = Arc::new(read);
@@ -31,7 +54,7 @@ pub(super) fn at_hangups<T: Send + 'static>(
 /// Completes when a signal ends the agent; SIGUSR2 makes it leave everything to the next one.
 ///
 /// From the call on, and not only from the first poll, these signals do nothing else.
-pub(super) fn stopped_or_relieved() -> impl Future<Output = Shutdown> {
+pub fn stopped_or_relieved() -> impl Future<Output = Shutdown> {
     let (stopped, relieved) = (stopped(), signal(SignalKind::user_defined2()));
     async {
         let Ok(mut relieved) = relieved else {
@@ -46,7 +69,7 @@ pub(super) fn stopped_or_relieved() -> impl Future<Output = Shutdown> {
 }
 
 /// Completes when a signal ends a daemon; the signal does nothing else from the call on.
-pub(super) fn stopped() -> impl Future<Output = ()> {
+pub fn stopped() -> impl Future<Output = ()> {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     async {
         // Without handlers the default action ends the process, which is what is wanted.
@@ -61,7 +84,7 @@ pub(super) fn stopped() -> impl Future<Output = ()> {
 }
 
 /// Reports that the daemon is ready.
-pub(super) fn announce() {
+pub fn announce() {
     println!("{READY}");
     let _ = std::io::stdout().flush();
 }

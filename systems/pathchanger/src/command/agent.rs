@@ -1,97 +1,36 @@
-//! `sidestep controller`, `sidestep agent` and `sidestep router`.
+//! `sidestep agent`, and its `status`, `init` and `stop`.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
 
+use ipnet::Ipv6Net;
 use sidestep_api::HostIdentity;
-use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serve};
-use sidestep_hostd::{Captured, MetricsConfig, Scrapes, captured};
-use sidestep_linux::{LinuxError, netlink::InnerRoute};
-use sidestep_net::{ParseError, Topology, topology_file};
-use sidestep_pathchanger::daemon::{
-    HostConfig, HostOptions, RecordFile, RouterOptions, cannot_reset, doubtful_sources, program::Pins, reaches,
-    run_host, run_router, stop_router,
+use sidestep_command::{
+    Failure, Outcome, announce, at_hangups, plain_table, print_json, print_obstacles, print_stopped, println, read,
+    runtime, stopped_or_relieved, warn_of, write_proposal,
 };
-use sidestep_paths::PathSettings;
+use sidestep_hostd::{Captured, MetricsConfig, captured};
+use sidestep_linux::{LinuxError, netlink::InnerRoute};
+use sidestep_net::ParseError;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    print_json, read, runtime,
-    signals::{announce, at_hangups, stopped, stopped_or_relieved},
+    args::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus},
+    explain,
+    watch::{Connection, LearntPath, PathSeen, Watch},
 };
-use crate::{
-    args::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, ControllerArgs, RouterArgs, RouterCommand, RouterRun},
-    failure::{Failure, Outcome, chain},
+use crate::daemon::{
+    HostConfig, HostOptions, RecordFile, cannot_reset, doubtful_sources, program::Pins, propose, reaches, run_host,
+    stop_host,
 };
-
-/// Endpoints in a directory of our own, which is made where it is missing.
-const OWN_SOCKETS: &str = "unix:/run/sidestep/";
-
-/// Runs `sidestep controller`.
-pub fn controller(args: ControllerArgs) -> Outcome {
-    let topology = read_topology(&args.topology)?;
-    let settings =
-        PathSettings { max_segments: args.max_segments, max_paths: args.max_paths, adjacency: !args.no_adjacency };
-    settings.check().map_err(|error| Failure::usage(format!("--{}", error.to_string().replace('_', "-"))))?;
-    let wrong = |error: PlanError| Failure::usage(chain(&error));
-    let controller = Arc::new(Controller::without_paths(topology, settings).map_err(wrong)?);
-    if args.show {
-        controller.compute().map_err(wrong)?;
-        return show(&controller, args.json);
-    }
-    let runtime = runtime()?;
-    let outcome = runtime.block_on(async {
-        if args.listen.starts_with(OWN_SOCKETS) {
-            let _ = std::fs::create_dir_all("/run/sidestep");
-        }
-        let listener = sidestep_api::listen(&args.listen).await?;
-        let scrapes = Scrapes::listen_if(args.metrics).await.map_err(Failure::run)?;
-        let path = args.topology;
-        let topologies = at_hangups(move || {
-            let failed = |error| tracing::error!("the topology stays what it was: {error}");
-            read_network(&path, settings).map_err(failed).ok()
-        });
-        Ok(serve(controller, listener, topologies, scrapes, announce, stopped()).await?)
-    });
-    // The paths that may still be being computed are not needed any more.
-    runtime.shutdown_background();
-    outcome
-}
-
-/// Reads a topology for which a controller can compute paths.
-fn read_network(path: &Path, settings: PathSettings) -> Result<Topology, Failure> {
-    let topology = read_topology(path)?;
-    let failed = |error| Failure::usage(format!("{}: {}", path.display(), chain(&error)));
-    Controller::check(&topology, settings).map_err(failed)?;
-    Ok(topology)
-}
-
-fn read_topology(path: &Path) -> Result<Topology, Failure> {
-    let text = read(path)?;
-    let topology =
-        topology_file::parse(&text).map_err(|error| Failure::usage(error.in_file(path.display().to_string())))?;
-    warn_of(topology_file::notes(&text), path);
-    Ok(topology)
-}
-
-/// Reports what was read otherwise than it stands in a file.
-pub(super) fn warn_of(notes: Vec<ParseError>, path: &Path) {
-    for note in notes {
-        tracing::warn!("{}", note.in_file(path.display().to_string()));
-    }
-}
 
 /// Runs `sidestep agent`.
-pub fn agent(args: AgentArgs) -> Outcome {
+pub(super) fn run(args: AgentArgs) -> Outcome {
     match args.command {
         None => run_agent(args.run),
-        Some(AgentCommand::Status(args)) => super::agent::status(&args),
-        Some(AgentCommand::Explain(args)) => super::explain::run(&args),
-        Some(AgentCommand::Init { output, force }) => super::agent::init(output.as_deref(), force),
-        Some(AgentCommand::Stop { state, json }) => super::agent::stop(state, json),
+        Some(AgentCommand::Status(args)) => status(&args),
+        Some(AgentCommand::Explain(args)) => explain::run(&args),
+        Some(AgentCommand::Init { output, force }) => init(output.as_deref(), force),
+        Some(AgentCommand::Stop { state, json }) => stop(state, json),
     }
 }
 
@@ -135,7 +74,7 @@ fn run_agent(args: AgentRun) -> Outcome {
 }
 
 /// Reads the file; what the command line sets for metrics wins. An agent that follows no controller needs a destination.
-pub(super) fn read_config(path: &Path, given: &MetricsConfig, follows: bool) -> Result<HostConfig, Failure> {
+pub fn read_config(path: &Path, given: &MetricsConfig, follows: bool) -> Result<HostConfig, Failure> {
     let (text, name) = (read(path)?, path.display().to_string());
     let parsed = HostConfig::parse(&text).and_then(|config| {
         if follows || !config.destinations.is_empty() {
@@ -178,46 +117,6 @@ fn pins(args: &AgentRun) -> Result<(Option<Pins>, Option<LinuxError>), Failure> 
         Err(error) if args.state.is_none() => Ok((None, Some(error))),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Runs `sidestep router`.
-pub fn router(args: RouterArgs) -> Outcome {
-    match (args.command, args.run) {
-        (Some(RouterCommand::Stop { json }), _) => stop_the_router(json),
-        (None, Some(run)) => run_the_router(run),
-        (None, None) => Err(Failure::usage("`sidestep router` needs --controller and --node")),
-    }
-}
-
-fn run_the_router(args: RouterRun) -> Outcome {
-    let options = RouterOptions {
-        controller: args.controller,
-        node: args.node,
-        links: args.links.into_iter().collect::<BTreeMap<_, _>>(),
-        ecn: !args.no_ecn,
-        keep: args.keep,
-        metrics: args.metrics,
-    };
-    runtime()?
-        .block_on(async { run_router(options, at_hangups(|| Some(())), announce, stopped_or_relieved()).await })
-        .map_err(Failure::from)
-}
-
-fn stop_the_router(json: bool) -> Outcome {
-    #[derive(serde::Serialize)]
-    struct Stopped {
-        schema: u32,
-        stopped: bool,
-    }
-    let stopped = runtime()?.block_on(stop_router())?;
-    if json {
-        return print_json(&Stopped { schema: 1, stopped });
-    }
-    match stopped {
-        true => println!("everything of the router daemon of this network namespace is removed"),
-        false => println!("there is nothing of a router daemon in this network namespace"),
-    }
-    Ok(())
 }
 
 /// Prints that a configuration is in order, and what it holds.
@@ -272,9 +171,9 @@ fn identity(node: Option<String>, prefixes: &[String]) -> Result<HostIdentity, F
 }
 
 /// Reads an IPv6 address or prefix.
-fn prefix(text: &str) -> Result<ipnet::Ipv6Net, Failure> {
-    let address = || text.parse::<std::net::Ipv6Addr>().map(ipnet::Ipv6Net::from);
-    let read: Result<ipnet::Ipv6Net, _> = text.parse().or_else(|_| address());
+fn prefix(text: &str) -> Result<Ipv6Net, Failure> {
+    let address = || text.parse::<std::net::Ipv6Addr>().map(Ipv6Net::from);
+    let read: Result<Ipv6Net, _> = text.parse().or_else(|_| address());
     let prefix = read.map_err(|_| Failure::usage(format!("`{text}` is not an IPv6 prefix, such as 2001:db8::/64")))?;
     if prefix.addr() != prefix.network() {
         tracing::warn!("`--prefix {text}` has host bits; it is read as {}", prefix.trunc());
@@ -282,29 +181,60 @@ fn prefix(text: &str) -> Result<ipnet::Ipv6Net, Failure> {
     Ok(prefix.trunc())
 }
 
-fn show(controller: &Controller, json: bool) -> Outcome {
-    let (sets, bindings) = (controller.sets(), controller.bindings());
-    if json {
-        #[derive(serde::Serialize)]
-        struct Shown {
-            schema: u32,
-            paths: Vec<PairPaths>,
-            bindings: Vec<RouterBindings>,
-        }
-        return print_json(&Shown { schema: 1, paths: sets, bindings });
+/// Lists the connections that are moved.
+fn status(args: &AgentStatus) -> Outcome {
+    let seen = Watch::open(&args.state, &args.filter)?.look()?;
+    if args.json {
+        return print_json(&seen);
     }
-    for pair in &sets {
-        println!("{} -> {}: {} paths", pair.from, pair.to, pair.paths.len());
-        for path in &pair.paths {
-            let segments: Vec<_> = path.segments.iter().map(ToString::to_string).collect();
-            println!(
-                "  {}  {}  {}  via {}",
-                path.path.id,
-                path.path.capacity,
-                path.links.join(" "),
-                segments.join(" ")
-            );
-        }
+    println!("{}", seen.headline());
+    let errors: Vec<_> = seen.errors.iter().filter(|(_, n)| **n > 0).map(|(kind, n)| format!("{kind} {n}")).collect();
+    if !errors.is_empty() {
+        println!("errors: {}", errors.join(", "));
     }
+    print_obstacles(&seen.overridden, &seen.restored);
+    for (destination, note) in &seen.notes {
+        println!("{destination}: {note}");
+    }
+    if !seen.left_alone.is_empty() {
+        let prefixes: Vec<_> = seen.left_alone.iter().map(ToString::to_string).collect();
+        println!("left alone: {}", prefixes.join(", "));
+    }
+    for reach in &seen.source_addresses {
+        println!("{reach}");
+    }
+    for learnt in &seen.learnt {
+        let paths = learnt.paths.iter().map(LearntPath::to_string);
+        println!("learnt of {}: {}", learnt.destination, paths.collect::<Vec<_>>().join(", "));
+    }
+    if seen.paths.is_empty() {
+        return Ok(());
+    }
+    let mut paths = plain_table(PathSeen::COLUMNS);
+    paths.add_rows(seen.paths.iter().map(PathSeen::cells));
+    println!("{paths}");
+    if seen.connections.is_empty() {
+        return Ok(());
+    }
+    println!();
+    let mut table = plain_table(Connection::COLUMNS);
+    table.add_rows(seen.connections.iter().map(Connection::cells));
+    println!("{table}");
     Ok(())
+}
+
+/// Writes a configuration from the routes of this machine.
+fn init(output: Option<&Path>, force: bool) -> Outcome {
+    let none = || Failure::run("there is no default route, so no path to begin with; `ip route` shows what there is");
+    let proposal = runtime()?.block_on(propose())?.ok_or_else(none)?;
+    write_proposal(&proposal, output, force)
+}
+
+/// Ends the agent and removes all that it made.
+fn stop(state: PathBuf, json: bool) -> Outcome {
+    let pins = Pins { directory: Pins::locate(state), program: false };
+    let stopped = runtime()?.block_on(stop_host(&pins))?;
+    let place = pins.directory.display();
+    let removed = format!("everything of the agent of {place} is removed");
+    print_stopped(stopped, json, &removed, &format!("there is nothing of an agent in {place}"))
 }

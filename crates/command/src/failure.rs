@@ -2,12 +2,9 @@
 
 use std::{fmt, process::ExitCode};
 
-use sidestep_api::EndpointError;
-use sidestep_controller::ServeError;
+use sidestep_api::{EndpointError, chain};
 use sidestep_hostd::AgentError;
 use sidestep_linux::LinuxError;
-
-pub use sidestep_api::chain;
 
 /// Why a command failed, by what the user can do about it.
 #[derive(Debug)]
@@ -46,7 +43,6 @@ impl Failure {
     }
 
     /// This failure, with the part of the input that it is about in front of its message.
-    #[cfg(feature = "planning")]
     pub fn within(self, part: &str) -> Self {
         Failure { message: format!("{part}: {}", self.message), ..self }
     }
@@ -77,16 +73,6 @@ impl From<EndpointError> for Failure {
             EndpointError::Syntax { .. } => Failure::usage(message),
             EndpointError::Connect { .. } | EndpointError::Listen { .. } => Failure::run(message),
         }
-    }
-}
-
-impl From<ServeError> for Failure {
-    fn from(error: ServeError) -> Self {
-        let kind = match &error {
-            ServeError::Plan(_) => Kind::Usage,
-            ServeError::Transport(_) | ServeError::Panic(_) => Kind::Run,
-        };
-        Failure { kind, message: chain(&error) }
     }
 }
 

@@ -1,28 +1,29 @@
-//! `sidestep mptcp-pm`.
+//! The command `mptcp-pm`.
+
+mod args;
 
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
 };
 
-use comfy_table::{Table, presets};
-use sidestep_mptcp::daemon::{
-    AddressStatus, ConnectionStatus, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, PortChoice, mptcp_pm_status,
-    run_mptcp_pm, stop_mptcp_pm,
+use sidestep_command::{
+    Command, Failure, Outcome, announce, at_hangups, plain_table, print_json, print_stopped, println, read, runtime,
+    stopped_or_relieved, warn_of,
 };
 
-use super::{
-    daemons::warn_of,
-    print_json, read, runtime,
-    signals::{announce, at_hangups, stopped_or_relieved},
-};
-use crate::{
-    args::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun},
-    failure::{Failure, Outcome},
+use self::args::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun};
+use crate::daemon::{
+    AddressStatus, ConnectionStatus, DEFAULT_COUNT, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, PortChoice,
+    mptcp_pm_status, run_mptcp_pm, stop_mptcp_pm,
 };
 
-/// Runs `sidestep mptcp-pm`.
-pub fn run(args: MptcpPmArgs) -> Outcome {
+/// `sidestep mptcp-pm`: runs a path manager, and shows what it does.
+pub fn mptcp_pm() -> Command {
+    Command::of::<MptcpPmArgs>("mptcp-pm", run)
+}
+
+fn run(args: MptcpPmArgs) -> Outcome {
     match args.command {
         None => run_path_manager(args.run),
         Some(MptcpPmCommand::Status { json }) => status(json),
@@ -78,7 +79,7 @@ fn read_file(path: &Path) -> Result<MptcpPmConfig, Failure> {
 /// Prints that a configuration is in order, and what it holds.
 fn checked(config: &MptcpPmConfig, json: bool) -> Outcome {
     let (wish, rules) = (config.subflows, config.rules.len());
-    let (count, mode) = (wish.count.unwrap_or(sidestep_mptcp::daemon::DEFAULT_COUNT), wish.mode.unwrap_or_default());
+    let (count, mode) = (wish.count.unwrap_or(DEFAULT_COUNT), wish.mode.unwrap_or_default());
     if json {
         return print_json(&serde_json::json!({ "schema": 1, "subflows": count, "mode": mode, "rules": rules }));
     }
@@ -117,9 +118,7 @@ fn status(json: bool) -> Outcome {
     if connections.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["token", "local", "remote", "opened", "subflows", "joining", "waits for"]);
+    let mut table = plain_table(["token", "local", "remote", "opened", "subflows", "joining", "waits for"]);
     table.add_rows(connections.iter().map(row));
     println!("{table}");
     Ok(())
@@ -147,12 +146,6 @@ fn row(connection: &ConnectionStatus) -> [String; 7] {
 
 fn stop(state: PathBuf, json: bool) -> Outcome {
     let stopped = runtime()?.block_on(stop_mptcp_pm(Some(state)))?;
-    if json {
-        return print_json(&serde_json::json!({ "schema": 1, "stopped": stopped }));
-    }
-    match stopped {
-        true => println!("the path manager of this network namespace is gone, and the sysctl is what it was"),
-        false => println!("there is nothing of a path manager in this network namespace"),
-    }
-    Ok(())
+    let removed = "the path manager of this network namespace is gone, and the sysctl is what it was";
+    print_stopped(stopped, json, removed, "there is nothing of a path manager in this network namespace")
 }

@@ -1,13 +1,15 @@
-//! What `sidestep agent` and `sidestep top` take.
+//! What `sidestep agent`, `sidestep top` and `sidestep router` take.
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use sidestep_net::{Bytes, Span, UnitError};
-use sidestep_pathchanger::daemon::RecordFile;
+use sidestep_command::parse_interval;
+use sidestep_net::{Bytes, Span};
 use sidestep_policy::Reason;
 
-/// `sidestep agent`.
+use crate::daemon::RecordFile;
+
+/// Move this host's connections away from congestion
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct AgentArgs {
@@ -74,7 +76,7 @@ pub struct AgentExplain {
     pub json: bool,
 }
 
-/// `sidestep top`.
+/// Watch the connections that this host's agent moves
 #[derive(Debug, Args)]
 pub struct TopArgs {
     /// Where the agent's state is kept
@@ -195,8 +197,67 @@ pub struct AgentRun {
     pub json: bool,
 }
 
-pub(super) fn parse_interval(text: &str) -> Result<Span, String> {
-    let interval: Span = text.parse().map_err(|error: UnitError| error.to_string())?;
-    let limits = Span::from_millis(100)..=Span::from_secs(3_600);
-    if limits.contains(&interval) { Ok(interval) } else { Err("it must be from 100 ms to 1 h".into()) }
+/// Install on this router what the controller's Path IDs stand for, and report how busy its links are
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct RouterArgs {
+    /// What to do with a router daemon that is there
+    #[command(subcommand)]
+    pub command: Option<RouterCommand>,
+    /// How to run one
+    #[command(flatten)]
+    pub run: Option<RouterRun>,
+}
+
+/// `sidestep router …`.
+#[derive(Debug, Subcommand)]
+pub enum RouterCommand {
+    /// End the router daemon of this network namespace, and remove all that it made; also what a killed one left
+    Stop {
+        /// Print what was done as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// How to run a router daemon.
+#[derive(Debug, Args)]
+pub struct RouterRun {
+    /// Where the controller is: `unix:/PATH` or `http://[ADDRESS]:PORT`
+    #[arg(long, value_name = "ENDPOINT")]
+    pub controller: String,
+    /// This router's name in the controller's topology
+    #[arg(long, value_name = "NAME")]
+    pub node: String,
+    /// The interface of a link of this router, which need not exist yet; repeat for each
+    #[arg(long = "link", value_name = "LINK=INTERFACE", value_parser = parse_link)]
+    pub links: Vec<(String, String)>,
+    /// Do not copy congestion marks inward before decapsulation
+    #[arg(long)]
+    pub no_ecn: bool,
+    /// Leave everything in place on SIGTERM and SIGINT too, as on SIGUSR2, for the next daemon to take over
+    #[arg(long)]
+    pub keep: bool,
+    /// Let Prometheus read metrics at this address [default: nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_hostd::read_address)]
+    pub metrics: Option<SocketAddr>,
+}
+
+fn parse_link(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((link, interface)) if !link.is_empty() && !interface.is_empty() => Ok((link.into(), interface.into())),
+        _ => Err("write LINK=INTERFACE, such as A-m1=eth1".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_names_its_interface() {
+        assert_eq!(parse_link("A-m1=eth1"), Ok(("A-m1".into(), "eth1".into())));
+        assert!(parse_link("A-m1").is_err());
+        assert!(parse_link("=eth1").is_err());
+    }
 }

@@ -9,18 +9,18 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
+use sidestep_command::{Failure, runtime};
 use sidestep_hostd::{Overridden, RestoredMarks, restored_marks};
 use sidestep_linux::{netlink::Netlink, sock_diag::TcpInfo};
 use sidestep_net::{Span, Time};
-use sidestep_pathchanger::daemon::{
+use sidestep_policy::{PathLearnt, Stay};
+
+use super::args::ConnectionFilter;
+use crate::daemon::{
     Prefixes, Reach, Sockets, host_overrides,
     program::{self, ControllerState, HostConnection, HostProgram, Names, Pins},
     reaches_now,
 };
-use sidestep_policy::{PathLearnt, Stay};
-
-use super::runtime;
-use crate::{args::ConnectionFilter, failure::Failure};
 
 /// A look at an agent's state, again and again.
 pub struct Watch {

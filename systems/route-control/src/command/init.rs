@@ -5,35 +5,17 @@ use std::{
     net::IpAddr,
 };
 
-use sidestep_hostd::Proposal;
-use sidestep_route_control::daemon::{PUBLIC_TARGETS, propose_route_control};
+use sidestep_command::{Failure, Outcome, eprintln, runtime, write_proposal};
 
-use super::super::super::{runtime, write_new};
-use crate::{
-    args::RouteControlInit,
-    failure::{Failure, Outcome},
-};
+use super::args::RouteControlInit;
+use crate::daemon::{PUBLIC_TARGETS, propose_route_control};
 
 /// Writes a configuration from what this machine has.
 pub(super) fn run(args: &RouteControlInit) -> Outcome {
     let targets = if args.target.is_empty() { asked()? } else { args.target.clone() };
-    let Some(Proposal { text, found, missing }) = runtime()?.block_on(propose_route_control(&targets))? else {
-        return Err(Failure::run(
-            "there is no default route, so no egress to begin with; `ip route` shows what there is",
-        ));
-    };
-    let Some(output) = &args.output else {
-        print!("{text}");
-        return Ok(());
-    };
-    write_new(output, &text, args.force)?;
-    println!("{} is written. Found:", output.display());
-    found.iter().for_each(|line| println!("  {line}"));
-    if !missing.is_empty() {
-        println!("Left to you:");
-        missing.iter().for_each(|line| println!("  {line}"));
-    }
-    Ok(())
+    let none = || Failure::run("there is no default route, so no egress to begin with; `ip route` shows what there is");
+    let proposal = runtime()?.block_on(propose_route_control(&targets))?.ok_or_else(none)?;
+    write_proposal(&proposal, args.output.as_deref(), args.force)
 }
 
 /// Asks the operator what to probe, if there is one at a terminal.

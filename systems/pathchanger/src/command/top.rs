@@ -16,16 +16,12 @@ use ratatui::{
     DefaultTerminal,
     crossterm::event::{self, Event},
 };
+use sidestep_command::{Failure, Outcome, out, println, until_signalled};
 
 use self::screen::{Screen, Then};
 use super::{
-    until_signalled,
-    watch::{Seen, Watch},
-};
-use crate::{
     args::TopArgs,
-    failure::{Failure, Outcome},
-    out,
+    watch::{Seen, Watch},
 };
 
 /// How long a signal may go unnoticed.

@@ -11,10 +11,12 @@ use ratatui::{
     widgets::TableState,
 };
 
-use super::fit::{Column, Kind, fit, flow};
-use crate::{
-    args::Sort,
-    commands::watch::{Connection, PathSeen, Seen},
+use super::{
+    super::{
+        args::Sort,
+        watch::{Connection, PathSeen, Seen},
+    },
+    fit::{Column, Kind, fit, flow},
 };
 
 /// The state of the screen.
@@ -259,7 +261,7 @@ mod tests {
     use ratatui::{Terminal, backend::TestBackend};
 
     use super::*;
-    use crate::commands::watch::Last;
+    use crate::command::watch::Last;
 
     fn connection(port: u16, path: &str, age_s: f64, moves: u32, last: Option<(&'static str, f64)>) -> Connection {
         Connection {
@@ -419,7 +421,7 @@ mod tests {
     #[test]
     fn the_screen_at_60_80_and_130_columns() {
         for width in [60, 80, 130] {
-            let file = format!("{}/src/commands/top/shots/{width}.txt", env!("CARGO_MANIFEST_DIR"));
+            let file = format!("{}/src/command/top/shots/{width}.txt", env!("CARGO_MANIFEST_DIR"));
             let shot = std::fs::read_to_string(&file).unwrap();
             assert_eq!(at(width), shot.trim_end(), "{file}\n{}", at(width));
         }

@@ -1,41 +1,58 @@
-//! `sidestep edge route-control`, and its `status`, `stop` and `init`.
+//! The commands `edge route-control` and `reflector`.
 
+mod args;
 mod init;
+mod reflector;
 
 use std::{
     fmt::Write,
     io::{IsTerminal, stdout},
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::atomic::Ordering,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use comfy_table::{Table, presets};
-use sidestep_route_control::daemon::{
-    DecisionRecord, EgressInput, EgressStatus, FamilyStatus, RouteControlConfig, RouteControlOptions,
-    RouteControlStatus, TargetStatus, WayStatus, route_control_status, run_route_control, stop_route_control,
+use comfy_table::Table;
+use sidestep_command::{
+    Command, EDGE, Failure, Outcome, Status, announce, at_hangups, out, plain_table, print, print_json,
+    print_obstacles, print_stopped, println, read, runtime, stopped_or_relieved, until_signalled,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::super::{
-    obstacles::print_obstacles,
-    print_json, read, runtime,
-    signals::{announce, at_hangups, stopped_or_relieved},
-    until_signalled,
-};
-use crate::{
+use self::{
     args::{RouteControlArgs, RouteControlCommand, RouteControlNumbers, RouteControlRun},
-    failure::{Failure, Outcome},
-    out,
+    reflector::ReflectorArgs,
+};
+use crate::daemon::{
+    DecisionRecord, EgressConfig, EgressInput, EgressStatus, FamilyStatus, RouteControlConfig, RouteControlOptions,
+    RouteControlStatus, TargetStatus, WayStatus, route_control_status, run_route_control, stop_route_control,
 };
 
 /// How long a signal may go unnoticed.
 const NOTICE: Duration = Duration::from_millis(100);
+/// The error where no route controller is at work.
+const ABSENT: &str = "no route controller works in this network namespace";
 
-/// Runs `sidestep edge route-control`.
-pub(super) fn run(args: RouteControlArgs) -> Outcome {
+/// `sidestep edge route-control`: runs a route controller, and shows what it does.
+pub fn route_control() -> Command {
+    // A person who runs one wants to see each move, and how its egresses are.
+    Command::of::<RouteControlArgs>("route-control", run).within(&EDGE).logging("sidestep_route_control=info")
+}
+
+/// `sidestep edge status`, of a route controller.
+pub fn status() -> Status {
+    Status::of("of a route controller, its egresses", ABSENT, route_control_status, show)
+}
+
+/// `sidestep reflector`: answers the probes of edges.
+pub fn reflector() -> Command {
+    Command::of::<ReflectorArgs>("reflector", reflector::run)
+}
+
+fn run(args: RouteControlArgs) -> Outcome {
     match args.command {
-        Some(RouteControlCommand::Status { json }) => status(json),
+        Some(RouteControlCommand::Status { json }) => show(&ask()?, json),
         Some(RouteControlCommand::Top { interval, json }) => top(interval.to_std(), json),
         Some(RouteControlCommand::Stop { json, place }) => stop(place, json),
         Some(RouteControlCommand::Init(args)) => init::run(&args),
@@ -46,7 +63,7 @@ pub(super) fn run(args: RouteControlArgs) -> Outcome {
 fn control(args: RouteControlRun) -> Outcome {
     let missing = || Failure::usage("`sidestep edge route-control` needs --config FILE; `init` proposes one");
     let (path, given) = (args.config.ok_or_else(missing)?, args.metrics);
-    let config = read_config(&path, given)?;
+    let config = read_with(&path, given)?;
     if args.check {
         return checked(&config, args.json);
     }
@@ -62,8 +79,13 @@ fn control(args: RouteControlRun) -> Outcome {
         .map_err(Failure::from)
 }
 
+/// Reads a route controller's file.
+pub fn read_config(path: &Path) -> Result<RouteControlConfig, Failure> {
+    read_with(path, None)
+}
+
 /// Reads the file; a listener of metrics that the command line names counts.
-pub(super) fn read_config(path: &Path, metrics: Option<std::net::SocketAddr>) -> Result<RouteControlConfig, Failure> {
+fn read_with(path: &Path, metrics: Option<SocketAddr>) -> Result<RouteControlConfig, Failure> {
     let (text, name) = (read(path)?, path.display().to_string());
     let mut config = RouteControlConfig::parse(&text).map_err(|error| Failure::usage(error.in_file(&name)))?;
     config.metrics.listen = metrics.or(config.metrics.listen);
@@ -71,10 +93,10 @@ pub(super) fn read_config(path: &Path, metrics: Option<std::net::SocketAddr>) ->
 }
 
 /// The configuration file, read again at each SIGHUP; one with a mistake is reported and left alone.
-fn reread(path: PathBuf, metrics: Option<std::net::SocketAddr>) -> UnboundedReceiver<RouteControlConfig> {
+fn reread(path: PathBuf, metrics: Option<SocketAddr>) -> UnboundedReceiver<RouteControlConfig> {
     at_hangups(move || {
         let failed = |error| tracing::error!("the configuration stays what it was: {error}");
-        read_config(&path, metrics).map_err(failed).ok()
+        read_with(&path, metrics).map_err(failed).ok()
     })
 }
 
@@ -83,7 +105,7 @@ fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
     let targets = config.targets();
     let settings = &config.control;
     if json {
-        let egress = |(egress, of): (&sidestep_route_control::daemon::EgressConfig, &Vec<u32>)| serde_json::json!({ "name": egress.name, "dev": egress.dev, "targets": of.len() });
+        let egress = |(egress, of): (&EgressConfig, &Vec<u32>)| serde_json::json!({ "name": egress.name, "dev": egress.dev, "targets": of.len() });
         let egresses: Vec<_> = config.egresses.iter().zip(&targets.of).map(egress).collect();
         return print_json(&serde_json::json!({
             "schema": 1,
@@ -108,15 +130,11 @@ fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
     Ok(())
 }
 
-fn status(json: bool) -> Outcome {
-    show(&route_control_status()?.ok_or_else(missing)?, json)
-}
-
 /// Shows what a route controller reports about itself, again and again, until a signal ends it or no process reads.
 fn top(interval: Duration, json: bool) -> Outcome {
     let stop = until_signalled()?;
     // If no route controller runs, that is an error at once; for one that is started again this waits.
-    route_control_status()?.ok_or_else(missing)?;
+    ask()?;
     let draws = !json && stdout().is_terminal();
     while !stop.load(Ordering::Relaxed) && !out::is_closed() {
         if let Some(status) = route_control_status()? {
@@ -136,12 +154,12 @@ fn top(interval: Duration, json: bool) -> Outcome {
     Ok(())
 }
 
-fn missing() -> Failure {
-    Failure::run("no route controller works in this network namespace")
+fn ask() -> Result<RouteControlStatus, Failure> {
+    route_control_status()?.ok_or_else(|| Failure::run(ABSENT))
 }
 
 /// Prints what a route controller reports about itself.
-pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
+fn show(status: &RouteControlStatus, json: bool) -> Outcome {
     if json {
         return print_json(status);
     }
@@ -157,7 +175,7 @@ pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
     if status.passive {
         println!("{}", passing_table(status));
     }
-    let mut table = plain_table(&["target", "kind", "by", "lost", "out, back", "round trip", "counts"]);
+    let mut table = plain_table(["target", "kind", "by", "lost", "out, back", "round trip", "counts"]);
     for (egress, target) in status.egresses.iter().flat_map(|one| one.targets.iter().map(move |target| (one, target))) {
         table.add_row([
             target.address.to_string(),
@@ -207,7 +225,7 @@ fn ways(status: &RouteControlStatus) -> Vec<String> {
 /// Each egress as each family sees it.
 fn egress_table(status: &RouteControlStatus) -> Table {
     let header = ["egress", "interface", "family", "state", "lost", "loss", "round trip", "penalty"];
-    let mut table = plain_table(&header);
+    let mut table = plain_table(header);
     for egress in &status.egresses {
         let sees = |family: &'_ FamilyStatus| family.egresses.iter().find(|one| one.name == egress.name).cloned();
         for (family, one) in status.families.iter().filter_map(|family| Some((family, sees(family)?))) {
@@ -234,7 +252,7 @@ fn late(answers: u32) -> String {
 
 /// What has passed each egress since the decision before.
 fn passing_table(status: &RouteControlStatus) -> Table {
-    let mut table = plain_table(&["passed", "goodput", "connections", "sent again", "round trip", "predicted"]);
+    let mut table = plain_table(["passed", "goodput", "connections", "sent again", "round trip", "predicted"]);
     let rate = |mbps: Option<f64>| mbps.map_or_else(|| "-".into(), |mbps| format!("{mbps:.2} Mbit/s"));
     for egress in &status.egresses {
         let Some(passed) = &egress.seen.passed else { continue };
@@ -254,13 +272,6 @@ fn passing_table(status: &RouteControlStatus) -> Table {
 fn directions(target: &TargetStatus) -> String {
     let both = target.lost_forward.zip(target.lost_backward);
     both.map_or_else(|| "-".into(), |(forward, backward)| format!("{forward}, {backward}"))
-}
-
-fn plain_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(header.to_vec());
-    table
 }
 
 fn described(decision: &DecisionRecord) -> String {
@@ -300,12 +311,6 @@ fn ago(at: f64) -> String {
 
 fn stop(place: RouteControlNumbers, json: bool) -> Outcome {
     let stopped = runtime()?.block_on(stop_route_control(place.table_base, place.rule_priority))?;
-    if json {
-        return print_json(&serde_json::json!({ "schema": 1, "stopped": stopped }));
-    }
-    match stopped {
-        true => println!("everything of the route controller of this network namespace is removed"),
-        false => println!("there is nothing of a route controller in this network namespace"),
-    }
-    Ok(())
+    let removed = "everything of the route controller of this network namespace is removed";
+    print_stopped(stopped, json, removed, "there is nothing of a route controller in this network namespace")
 }
