@@ -1,6 +1,9 @@
 //! The systems of sidestep: one line each. A system is a folder beside this one.
 
 #[cfg(feature = "command")]
+mod lab_needs;
+
+#[cfg(feature = "command")]
 use sidestep_command::EDGE;
 
 /// The systems that the simulator runs, in the order in which they are listed to people.
@@ -37,7 +40,7 @@ pub fn lab() -> sidestep_lab::Registry {
         .with(sidestep_route_control::lab::RouteControl)
 }
 
-/// The commands of the systems' daemons, in the order in which they are listed to people.
+/// The commands of the systems' daemons, and what `doctor` asks of them, in the order in which they are listed to people.
 #[cfg(feature = "command")]
 pub fn commands() -> sidestep_command::Registry {
     sidestep_command::Registry::new()
@@ -52,4 +55,9 @@ pub fn commands() -> sidestep_command::Registry {
         .with(sidestep_semper::command::stop())
         .with(sidestep_mptcp::command::mptcp_pm())
         .with(sidestep_route_control::command::reflector())
+        .with_examination(sidestep_pathchanger::command::PathchangerExamination)
+        .with_examination(lab_needs::LAB)
+        .with_examination(sidestep_mptcp::daemon::needs::PATH_MANAGER)
+        .with_examination(sidestep_semper::command::SemperExamination)
+        .with_examination(sidestep_route_control::command::RouteControlExamination)
 }

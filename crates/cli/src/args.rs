@@ -35,9 +35,8 @@ pub enum Command {
     System(SystemCommand),
     /// Try what of this machine's kernel agent, router, edge and lab need
     Doctor {
-        /// A configuration of the agent: try its mark_mask, and the sources of its paths; or of route control: look at the paths of
-        /// its egresses, and send some packets to its targets
-        #[arg(long, value_name = "FILE")]
+        // What it says depends on the systems.
+        #[arg(long, value_name = "FILE", help = crate::commands::doctor::config_help())]
         config: Option<PathBuf>,
         /// The control group that the agent will use: its programs are attached there for a moment [default: the root]
         #[arg(long, value_name = "DIR")]

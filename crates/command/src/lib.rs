@@ -2,7 +2,8 @@
 //!
 //! A [`Command`] is a name, what it takes (a type of clap's `Args`), and a function that runs it. A [`Registry`] holds the
 //! commands of all systems, describes them to clap, and reads from a command line the [`Invocation`] of one. Those that
-//! belong together are in a [`Group`], whose `status` shows the daemon that is at work here: see [`Status`].
+//! belong together are in a [`Group`], whose `status` shows the daemon that is at work here: see [`Status`]. The registry also
+//! has what `doctor` asks of each system, its [`Examination`].
 //!
 //! ```
 //! use sidestep_command::{Command, Outcome, Registry, println};
@@ -29,6 +30,7 @@
 #[macro_use]
 pub mod out;
 
+mod examination;
 mod failure;
 mod files;
 mod group;
@@ -37,6 +39,7 @@ mod reports;
 mod signals;
 
 pub use self::{
+    examination::{ConfigFile, Examination, Seen},
     failure::{Failure, Outcome},
     files::{read, warn_of, write_new, write_proposal},
     group::{EDGE, Group, Status},

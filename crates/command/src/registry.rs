@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::{ArgMatches, Args, error::ErrorKind};
 
-use crate::{Group, Outcome, Status};
+use crate::{Examination, Group, Outcome, Status};
 
 /// A command that a system has.
 pub struct Command {
@@ -26,9 +26,12 @@ pub struct Invocation {
     run: Run,
 }
 
-/// The commands of systems, in the order in which they are listed to people.
+/// The commands of systems, and what `doctor` asks of them, in the order in which they are listed to people.
 #[derive(Default)]
-pub struct Registry(Vec<Entry>);
+pub struct Registry {
+    commands: Vec<Entry>,
+    examinations: Vec<Box<dyn Examination>>,
+}
 
 enum Entry {
     Command(Command),
@@ -104,24 +107,35 @@ impl Registry {
 
     /// These, and another. A group stands where its first command does.
     pub fn with(mut self, command: Command) -> Self {
-        self.0.push(Entry::Command(command));
+        self.commands.push(Entry::Command(command));
         self
     }
 
     /// These, and what a system shows in the `status` of a group, which stands where the first of them does.
     pub fn with_status(mut self, group: &'static Group, status: Status) -> Self {
-        self.0.push(Entry::Status(group, status));
+        self.commands.push(Entry::Status(group, status));
         self
+    }
+
+    /// These, and what `doctor` asks of a system.
+    pub fn with_examination(mut self, examination: impl Examination + 'static) -> Self {
+        self.examinations.push(Box::new(examination));
+        self
+    }
+
+    /// What `doctor` asks of the systems.
+    pub fn examinations(self) -> Vec<Box<dyn Examination>> {
+        self.examinations
     }
 
     /// Whether there is a command, or a group, of this name.
     pub fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|entry| entry.top() == name)
+        self.commands.iter().any(|entry| entry.top() == name)
     }
 
     /// The program with these as further commands.
     pub fn describe(&self, program: clap::Command) -> clap::Command {
-        firsts(self.0.iter().collect(), Entry::top).fold(program, |program, entry| {
+        firsts(self.commands.iter().collect(), Entry::top).fold(program, |program, entry| {
             program.subcommand(match entry.group() {
                 Some(group) => self.describe_group(group),
                 None => self.describe_entry(entry),
@@ -130,7 +144,7 @@ impl Registry {
     }
 
     fn describe_group(&self, group: &'static Group) -> clap::Command {
-        let within = self.0.iter().filter(|entry| entry.group() == Some(group)).collect();
+        let within = self.commands.iter().filter(|entry| entry.group() == Some(group)).collect();
         let whole = clap::Command::new(group.name).about(group.about);
         let whole = whole.subcommand_required(true).arg_required_else_help(true);
         firsts(within, Entry::name).fold(whole, |whole, entry| whole.subcommand(self.describe_entry(entry)))
@@ -140,7 +154,7 @@ impl Registry {
         match entry {
             Entry::Command(command) => (command.augment)(clap::Command::new(command.name)),
             Entry::Status(group, _) => {
-                let same = self.0.iter().filter(|entry| entry.group() == Some(group));
+                let same = self.commands.iter().filter(|entry| entry.group() == Some(group));
                 Status::describe(same.filter_map(Entry::as_status))
             }
         }
@@ -150,7 +164,7 @@ impl Registry {
     pub fn read(self, matches: &mut ArgMatches) -> Result<Invocation, clap::Error> {
         let missing = || clap::Error::raw(ErrorKind::MissingSubcommand, "there is no such command");
         let (top, mut matches) = matches.remove_subcommand().ok_or_else(missing)?;
-        let mut entries: Vec<_> = self.0.into_iter().filter(|entry| entry.top() == top).collect();
+        let mut entries: Vec<_> = self.commands.into_iter().filter(|entry| entry.top() == top).collect();
         if entries.iter().any(|entry| entry.group().is_some()) {
             let (name, within) = matches.remove_subcommand().ok_or_else(missing)?;
             entries.retain(|entry| entry.name() == name);
@@ -177,6 +191,8 @@ fn firsts(entries: Vec<&Entry>, name: fn(&Entry) -> &'static str) -> impl Iterat
 
 #[cfg(test)]
 mod tests {
+    use sidestep_linux::probe::Part;
+
     use super::*;
     use crate::{EDGE, Failure};
 
@@ -234,10 +250,21 @@ mod tests {
     #[test]
     fn the_status_of_a_group_is_that_of_the_daemon_at_work() {
         assert_eq!(run(&["edge", "status"]), Err("shown".into()));
-        let Entry::Status(_, away) = registry().0.remove(2) else { panic!("the third is a status") };
+        let Entry::Status(_, away) = registry().commands.remove(2) else { panic!("the third is a status") };
         let alone = Registry::new().with_status(&EDGE, away);
         let mut matches = alone.describe(clap::Command::new("program")).get_matches_from(["program", "edge", "status"]);
         assert_eq!(alone.read(&mut matches).unwrap().run().unwrap_err().to_string(), "no edge works here");
+    }
+
+    #[test]
+    fn examinations_stand_in_the_order_in_which_they_came_and_are_no_commands() {
+        let part = |name| Part { name, required: &[], useful: &[], without: &[] };
+        let registry = registry().with_examination(part("one")).with_examination(part("another"));
+        assert!(!registry.has("one"));
+        let examinations = registry.examinations();
+        let names: Vec<_> = examinations.iter().flat_map(|one| one.parts()).map(|part| part.name).collect();
+        assert_eq!(names, ["one", "another"]);
+        assert_eq!(examinations[0].look(None).unwrap().no_egresses, None);
     }
 
     #[test]

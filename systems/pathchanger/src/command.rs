@@ -2,6 +2,7 @@
 
 mod agent;
 mod args;
+mod examination;
 mod explain;
 mod router;
 mod top;
@@ -11,7 +12,7 @@ use sidestep_command::Command;
 
 use self::args::{AgentArgs, RouterArgs, TopArgs};
 
-pub use self::agent::read_config;
+pub use self::examination::PathchangerExamination;
 
 /// `sidestep agent`: moves this host's connections, and shows what it does.
 pub fn agent() -> Command {

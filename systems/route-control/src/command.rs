@@ -1,6 +1,7 @@
 //! The commands `edge route-control` and `reflector`.
 
 mod args;
+mod examination;
 mod init;
 mod reflector;
 
@@ -28,6 +29,8 @@ use crate::daemon::{
     DecisionRecord, EgressConfig, EgressInput, EgressStatus, FamilyStatus, RouteControlConfig, RouteControlOptions,
     RouteControlStatus, TargetStatus, WayStatus, route_control_status, run_route_control, stop_route_control,
 };
+
+pub use self::examination::RouteControlExamination;
 
 /// How long a signal may go unnoticed.
 const NOTICE: Duration = Duration::from_millis(100);
@@ -80,7 +83,7 @@ fn control(args: RouteControlRun) -> Outcome {
 }
 
 /// Reads a route controller's file.
-pub fn read_config(path: &Path) -> Result<RouteControlConfig, Failure> {
+fn read_config(path: &Path) -> Result<RouteControlConfig, Failure> {
     read_with(path, None)
 }
 

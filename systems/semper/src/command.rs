@@ -1,6 +1,7 @@
 //! The commands `balance`, `where`, `status` and `stop` of edges.
 
 mod args;
+mod examination;
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,8 @@ use crate::daemon::{
     EdgeConfig, EdgeDestination, EdgeOptions, EdgeProbes, EdgeStatus, HashDoubt, PlacedBy, Tuple, edge_place,
     edge_status, run_edge, stop_edge,
 };
+
+pub use self::examination::SemperExamination;
 
 /// The error where no edge daemon is at work.
 const ABSENT: &str = "no edge daemon works in this network namespace; `--config FILE` goes by a file, and what a killed one left works on";

@@ -1,74 +1,15 @@
 //! `sidestep doctor`: what this machine's kernel can do for us.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use comfy_table::{Table, presets};
 use serde::{Serialize, Serializer};
-use sidestep_command::{Failure, Outcome, obstacles, print_json, read, runtime};
-use sidestep_hostd::{MetricsConfig, restored_marks};
-use sidestep_linux::{
-    netlink::{DefaultRoute, Interface, Netlink, block_on},
-    probe::{Egress, Feature, Finding, Mask, Part, Probed, Report, Trial, probe},
-};
-use sidestep_mptcp::daemon::needs::PATH_MANAGER;
-use sidestep_pathchanger::{
-    command::read_config,
-    daemon::{
-        HostConfig, cannot_reset, doubtful_sources, masks_at_work,
-        needs::{self as pathchanger, AGENT, ROUTER},
-        overrides_at_work,
-    },
-};
-use sidestep_policy::PolicySettings;
-use sidestep_route_control::{
-    command::read_config as read_route_control,
-    daemon::{EgressStatus, RouteControlConfig, needs::ROUTE_CONTROL, route_control_status},
-};
-use sidestep_semper::daemon::{
-    edge_status,
-    needs::{self as semper, EDGE},
-};
+use sidestep_command::{ConfigFile, Examination, Failure, Outcome, Seen, print_json, read};
+use sidestep_linux::probe::{Feature, Finding, Part, Probed, Report, Trial, probe};
+use sidestep_systems::commands;
 
-/// Who may run here, in the order in which they are shown.
-const PARTS: [Part; 6] = [AGENT, ROUTER, LAB, PATH_MANAGER, EDGE, ROUTE_CONTROL];
-
-/// The lab, which runs all of them.
-const LAB: Part = Part {
-    name: "lab",
-    required: &[
-        "capabilities",
-        "perfmon",
-        "root",
-        "cgroup2",
-        "btf",
-        "sock-ops",
-        "sk-storage",
-        "ring-buffer",
-        "lpm-trie",
-        "path-changer",
-        "network-namespaces",
-        "ipv6",
-        "policy-routing",
-        "seg6-inline",
-        "seg6-end",
-        "seg6-b6-encaps",
-        "seg6-dt6",
-        "seg6-enabled",
-        "tc-bpf",
-        "ecn",
-        "tap",
-        "sock-diag",
-    ],
-    useful: &["nf-tables", "congestion-control", "mptcp", "mptcp-pm"],
-    without: &[
-        ("root", "no lab: it makes namespaces, devices and control groups"),
-        ("network-namespaces", "no lab"),
-        ("congestion-control", "scenarios that name another one do not run"),
-        ("tap", "no wires, hence no lab"),
-    ],
-};
-
-const NO_EGRESSES: &str = "no two egresses are known here: give a route controller's file (--config FILE)";
+/// What is asked of each system.
+type Systems = [Box<dyn Examination>];
 
 /// What is printed as JSON.
 #[derive(Debug, Serialize)]
@@ -77,7 +18,7 @@ struct Shown<'a> {
     kernel: &'a str,
     /// Whether each part has all that it requires.
     #[serde(serialize_with = "by_name")]
-    ready: [(&'static str, bool); PARTS.len()],
+    ready: Vec<(&'static str, bool)>,
     warnings: &'a [String],
     features: Vec<ShownFeature<'a>>,
 }
@@ -94,110 +35,82 @@ struct ShownFeature<'a> {
     without: &'a str,
 }
 
-/// Runs `sidestep doctor`, for an agent or a route controller with this configuration file, if any, and those that are at work;
-/// for an agent with this control group.
+/// Runs `sidestep doctor`, for the system whose configuration file this is, if any, and the daemons that are at work; for programs
+/// that belong to this control group.
 pub fn run(file: Option<&Path>, cgroup: Option<&Path>, json: bool) -> Outcome {
-    let is_route_control = |file: &Path| Ok::<_, Failure>(RouteControlConfig::is_one(&read(file)?));
-    let part = match file.map(is_route_control).transpose()? {
-        Some(true) => ROUTE_CONTROL,
-        _ => AGENT,
-    };
-    let of = |other| file.filter(|_| part == other);
-    let host = of(AGENT).map(|file| read_config(file, &MetricsConfig::default(), true)).transpose()?;
-    let masks = masks(file.zip(host.as_ref()))?;
+    let systems = commands().examinations();
+    let whose = whose(&systems, file)?;
     // Before the trials, which may enter another namespace.
-    let lacking = host.as_ref().and_then(|config| cannot_reset(&config.agent));
-    let doubts =
-        host.map(|config| runtime()?.block_on(doubtful_sources(&config)).map_err(Failure::from)).transpose()?;
-    let mut doubts: Vec<_> = doubts.iter().flatten().map(ToString::to_string).chain(lacking).collect();
-    // A user who may not ask the edge daemon does not see its doubts.
-    doubts.extend(edge_status().ok().flatten().iter().flat_map(|edge| edge.doubts.iter().map(ToString::to_string)));
-    let obstacles = obstacles_here(&masks);
-    let egresses = match of(ROUTE_CONTROL) {
-        Some(file) => read_route_control(file)?.probed(),
-        None => egresses_here()?,
-    };
-    let egresses = if egresses.is_empty() { Err(NO_EGRESSES) } else { Ok(egresses.as_slice()) };
-    let found = pathchanger::try_program(cgroup).into_iter().chain(semper::try_program());
-    let own = own_features().into_iter().zip(found).map(|(feature, finding)| Probed { feature, finding }).collect();
-    let report = probe(Trial { own, filter: Some(pathchanger::load_filter), masks: &masks, egresses });
+    let mut seen = look(&systems, file.zip(whose.map(|(system, _)| system)))?;
+    let mut said = BTreeSet::new();
+    seen.obstacles.retain(|line| said.insert(line.clone()));
+    let report = try_all(&systems, &seen, cgroup);
+    let parts = parts(&systems);
     if json {
-        print_json(&shown(&report, &[obstacles, doubts].concat()))?;
+        print_json(&shown(&report, &parts, &[seen.obstacles, seen.doubts].concat()))?;
     } else {
         // What does not work now comes before what the machine can do.
-        obstacles.iter().for_each(|obstacle| println!("warning: {obstacle}\n"));
-        print!("{}", page(&report, &doubts));
+        seen.obstacles.iter().for_each(|obstacle| println!("warning: {obstacle}\n"));
+        print!("{}", page(&report, &parts, &seen.doubts));
     }
+    let Some((_, ConfigFile { part, who, .. })) = whose else { return Ok(()) };
     let lacking: Vec<_> = report.lacking(&part).map(|probed| probed.feature.name).collect();
     if lacking.is_empty() {
         return Ok(());
     }
-    let who = if part == ROUTE_CONTROL { "route control" } else { "the agent" };
     Err(Failure::environment(format!("{who} cannot be seen to work here for want of: {}", lacking.join("; "))))
 }
 
-/// What of others keeps the daemons at work here from having an effect, and firewalls that would undo an agent's moves.
-fn obstacles_here(masks: &[Mask]) -> Vec<String> {
-    let mut found: Vec<_> = masks.iter().flat_map(|mask| obstacles(&[], &restored_marks(mask.bits))).collect();
-    // A user who may not ask sees what else is there.
-    let asked =
-        runtime().and_then(|runtime| Ok(runtime.block_on(async { overrides_at_work(&Netlink::open()?).await })?));
-    found.extend(obstacles(&asked.unwrap_or_default(), &[]));
-    if let Ok(Some(status)) = edge_status() {
-        found.extend(obstacles(&status.overridden, &status.restored));
-    }
-    if let Ok(Some(status)) = route_control_status() {
-        found.extend(obstacles(&status.overridden, &status.restored));
-    }
-    let mut said = std::collections::BTreeSet::new();
-    found.retain(|line| said.insert(line.clone()));
-    found
+/// What the help says of the configuration file.
+pub fn config_help() -> String {
+    let systems = commands().examinations();
+    let of = |ConfigFile { who, tried, .. }: ConfigFile| format!("of {who}: {tried}");
+    let clauses: Vec<_> = systems.iter().filter_map(|system| system.config_file()).map(of).collect();
+    format!("A configuration {}", clauses.join("; or "))
 }
 
-/// The egresses of the route controller at work here; without one the interfaces of the default routes, if there are two.
-fn egresses_here() -> Result<Vec<Egress>, Failure> {
-    // A user who may not ask the daemon sees the egresses of the routes.
-    if let Ok(Some(status)) = route_control_status() {
-        return Ok(status.egresses.iter().map(egress_at_work).collect());
-    }
-    let read = async |netlink: &Netlink| Ok((netlink.default_routes().await?, netlink.interfaces().await?));
-    let (routes, links) = block_on(read).unwrap_or_default();
-    Ok(egresses_of(&routes, &links))
+/// The system whose file this is, by its position; without a file the one whose work is looked at then.
+fn whose(systems: &Systems, file: Option<&Path>) -> Result<Option<(usize, ConfigFile)>, Failure> {
+    let files: Vec<_> =
+        systems.iter().enumerate().filter_map(|(at, system)| Some((at, system.config_file()?))).collect();
+    let text = file.map(read).transpose()?;
+    let is_its = |of: &ConfigFile| text.as_deref().is_some_and(|text| of.recognise.is_some_and(|is_one| is_one(text)));
+    let found = files.iter().find(|(_, of)| is_its(of)).or_else(|| files.iter().find(|(_, of)| of.recognise.is_none()));
+    Ok(found.copied())
 }
 
-fn egress_at_work(egress: &EgressStatus) -> Egress {
-    let targets = egress.targets.iter().map(|target| target.address).collect();
-    Egress { name: egress.name.clone(), dev: egress.dev.clone(), mark: egress.mark, targets }
+/// What all systems see, of which the one at this position gets the file.
+fn look(systems: &Systems, config: Option<(&Path, usize)>) -> Result<Seen, Failure> {
+    systems.iter().enumerate().try_fold(Seen::default(), |seen, (at, system)| {
+        let file = config.filter(|(_, of)| *of == at).map(|(file, _)| file);
+        Ok(seen.and(system.look(file)?))
+    })
 }
 
-fn egresses_of(routes: &[DefaultRoute], links: &[Interface]) -> Vec<Egress> {
-    let egress = |link: &Interface| {
-        let hops = routes.iter().map(|route| route.hop).filter(|hop| hop.interface == link.index);
-        let targets: Vec<_> = hops.clone().filter_map(|hop| hop.via).collect();
-        hops.clone().next()?;
-        Some(Egress { name: link.name.clone(), dev: link.name.clone(), mark: None, targets })
+fn try_all(systems: &Systems, seen: &Seen, cgroup: Option<&Path>) -> Report {
+    let probed = |(feature, finding): (&Feature, Finding)| Probed { feature: *feature, finding };
+    let own = systems.iter().flat_map(|system| system.features().iter().zip(system.try_programs(cgroup)).map(probed));
+    let trial = Trial {
+        own: own.collect(),
+        filter: systems.iter().find_map(|system| system.filter()),
+        masks: &seen.masks,
+        ..Trial::default()
     };
-    let egresses: Vec<_> = links.iter().filter_map(egress).collect();
-    if egresses.len() < 2 { Vec::new() } else { egresses }
+    probe(match (seen.egresses.is_empty(), seen.no_egresses) {
+        (true, None) => trial,
+        (true, Some(why)) => Trial { egresses: Err(why), ..trial },
+        (false, _) => Trial { egresses: Ok(&seen.egresses), ..trial },
+    })
 }
 
-/// The bits of the mark that agents use here, or will use: those at work, and one with this configuration.
-fn masks(config: Option<(&Path, &HostConfig)>) -> Result<Vec<Mask>, Failure> {
-    let at_work = |(process, bits)| Mask { bits, of: format!("of the agent at work (process {process})") };
-    let mut masks: Vec<_> = masks_at_work()?.into_iter().map(at_work).collect();
-    match config {
-        Some((file, config)) => masks.push(Mask { bits: config.agent.mark_mask, of: format!("of {}", file.display()) }),
-        None if masks.is_empty() => {
-            masks.push(Mask { bits: PolicySettings::default().mark_mask, of: "the default".into() });
-        }
-        None => {}
-    }
-    Ok(masks)
+/// Who may run here, in the order in which they are shown.
+fn parts(systems: &Systems) -> Vec<Part> {
+    systems.iter().flat_map(|system| system.parts()).copied().collect()
 }
 
-fn shown<'a>(report: &'a Report, warnings: &'a [String]) -> Shown<'a> {
-    let ready = PARTS.map(|part| (part.name, report.lacking(&part).next().is_none()));
-    let features = report.features.iter().map(shown_feature).collect();
+fn shown<'a>(report: &'a Report, parts: &[Part], warnings: &'a [String]) -> Shown<'a> {
+    let ready = parts.iter().map(|part| (part.name, report.lacking(part).next().is_none())).collect();
+    let features = report.features.iter().map(|probed| shown_feature(probed, parts)).collect();
     Shown { schema: 1, kernel: &report.kernel, ready, warnings, features }
 }
 
@@ -205,7 +118,7 @@ fn by_name<S: Serializer>(ready: &[(&'static str, bool)], serializer: S) -> Resu
     serializer.collect_map(ready.iter().copied())
 }
 
-fn shown_feature(probed: &Probed) -> ShownFeature<'_> {
+fn shown_feature<'a>(probed: &'a Probed, parts: &[Part]) -> ShownFeature<'a> {
     let Probed { feature, finding } = probed;
     let (state, detail) = words(finding);
     ShownFeature {
@@ -214,22 +127,22 @@ fn shown_feature(probed: &Probed) -> ShownFeature<'_> {
         state,
         detail,
         since: feature.since,
-        required_by: users(|part| part.requires(feature.id)),
-        useful_to: users(|part| part.uses(feature.id)),
-        without: feature.without(&PARTS),
+        required_by: users(parts, |part| part.requires(feature.id)),
+        useful_to: users(parts, |part| part.uses(feature.id)),
+        without: feature.without(parts),
     }
 }
 
 /// The report for people: a table, then what does not work with its reason and its price, what else is
 /// doubtful, then who can work.
-fn page(report: &Report, warnings: &[String]) -> String {
+fn page(report: &Report, parts: &[Part], warnings: &[String]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["feature", "since Linux", "needed by", "found", ""]);
     for probed in &report.features {
         let (state, detail) = words(&probed.finding);
         let id = probed.feature.id;
-        let needed = users(|part| part.requires(id)).into_iter().map(String::from);
-        let needed = needed.chain(users(|part| part.uses(id)).into_iter().map(|user| format!("({user})")));
+        let needed = users(parts, |part| part.requires(id)).into_iter().map(String::from);
+        let needed = needed.chain(users(parts, |part| part.uses(id)).into_iter().map(|user| format!("({user})")));
         // The reasons of the others are long, and follow below.
         let detail = if probed.finding.is_present() { detail } else { "" };
         table.add_row([
@@ -244,14 +157,14 @@ fn page(report: &Report, warnings: &[String]) -> String {
     for probed in report.features.iter().filter(|probed| !probed.finding.is_present()) {
         let (state, detail) = words(&probed.finding);
         let feature = probed.feature;
-        page += &format!("\n{state}: {}: {detail}\n  without: {}\n", feature.name, feature.without(&PARTS));
+        page += &format!("\n{state}: {}: {detail}\n  without: {}\n", feature.name, feature.without(parts));
     }
     for warning in warnings {
         page += &format!("\nwarning: {warning}\n");
     }
     page += "\n";
-    for part in PARTS {
-        let lacking = report.lacking(&part).count();
+    for part in parts {
+        let lacking = report.lacking(part).count();
         let verdict = if lacking == 0 { "can work here".to_string() } else { format!("lacks {lacking} of the above") };
         page += &format!("{:<13} {verdict}\n", part.name);
     }
@@ -266,22 +179,25 @@ fn words(finding: &Finding) -> (&'static str, &str) {
     }
 }
 
-fn users(needs: impl Fn(&Part) -> bool) -> Vec<&'static str> {
-    PARTS.iter().filter(|part| needs(part)).map(|part| part.name).collect()
-}
-
-/// What is tried of the systems' own programs.
-fn own_features() -> Vec<Feature> {
-    [&pathchanger::FEATURES[..], &semper::FEATURES].concat()
+fn users(parts: &[Part], needs: impl Fn(&Part) -> bool) -> Vec<&'static str> {
+    parts.iter().filter(|part| needs(part)).map(|part| part.name).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use sidestep_linux::probe::features;
+    use sidestep_linux::probe;
 
     use super::*;
+
+    fn parts() -> Vec<Part> {
+        super::parts(&commands().examinations())
+    }
+
+    fn features() -> Vec<Feature> {
+        let systems = commands().examinations();
+        let own: Vec<_> = systems.iter().flat_map(|system| system.features()).copied().collect();
+        probe::features(&own)
+    }
 
     /// A report in which only `broken` does not work.
     fn report(broken: &str) -> Report {
@@ -289,12 +205,12 @@ mod tests {
             if id == broken { Finding::Missing("no such thing".into()) } else { Finding::Present(String::new()) }
         };
         let probed = |feature: Feature| Probed { finding: finding(feature.id), feature };
-        Report { kernel: "6.1.0".into(), features: features(&own_features()).into_iter().map(probed).collect() }
+        Report { kernel: "6.1.0".into(), features: features().into_iter().map(probed).collect() }
     }
 
     #[test]
     fn what_is_missing_is_shown_with_its_reason_and_its_price() {
-        let page = page(&report("tap"), &["a path is odd".into()]);
+        let page = page(&report("tap"), &parts(), &["a path is odd".into()]);
         assert!(page.contains("\nmissing: TAP devices: no such thing\n  without: no wires, hence no lab\n"), "{page}");
         assert!(page.contains("\nwarning: a path is odd\n\nagent "), "{page}");
         assert!(
@@ -308,17 +224,17 @@ mod tests {
 
     #[test]
     fn parts_need_features_that_are_tried_and_each_feature_says_what_is_lost_without_it() {
-        let features = features(&own_features());
+        let (features, parts) = (features(), parts());
         let known: BTreeSet<_> = features.iter().map(|feature| feature.id).collect();
         assert_eq!(known.len(), features.len());
-        for part in PARTS {
+        for part in &parts {
             let said = part.without.iter().map(|(id, _)| id);
             let needed = part.required.iter().chain(part.useful);
             assert!(said.chain(needed.clone()).all(|id| known.contains(id)), "{}", part.name);
             assert_eq!(needed.clone().collect::<BTreeSet<_>>().len(), needed.count(), "{}", part.name);
         }
         for feature in features {
-            let sayings = PARTS.iter().flat_map(|part| part.without).filter(|(id, _)| *id == feature.id).count();
+            let sayings = parts.iter().flat_map(|part| part.without).filter(|(id, _)| *id == feature.id).count();
             assert_eq!(sayings, usize::from(feature.without.is_empty()), "{}", feature.id);
         }
     }
@@ -327,7 +243,7 @@ mod tests {
     fn every_feature_is_documented_with_its_kernel() {
         let rows: Vec<_> =
             include_str!("../../../../docs/operations.md").lines().filter(|l| l.starts_with("| `")).collect();
-        for feature in features(&own_features()).iter().filter(|feature| feature.id != "root") {
+        for feature in features().iter().filter(|feature| feature.id != "root") {
             let row = rows.iter().find(|row| row.contains(&format!("`{}`", feature.id)));
             assert!(row.is_some_and(|row| row.contains(feature.since)), "{} since {}", feature.id, feature.since);
         }
@@ -337,10 +253,11 @@ mod tests {
     fn in_json_a_part_is_ready_when_it_has_what_it_requires() {
         let ready = |broken| {
             let report = report(broken);
-            let value = serde_json::to_value(shown(&report, &[])).unwrap();
+            let value = serde_json::to_value(shown(&report, &parts(), &[])).unwrap();
             assert_eq!(value["schema"], 1);
             assert_eq!(value["features"].as_array().unwrap().len(), report.features.len());
-            PARTS.map(|part| value["ready"][part.name].as_bool().unwrap())
+            let ready = parts().iter().map(|part| value["ready"][part.name].as_bool().unwrap()).collect::<Vec<_>>();
+            <[bool; 6]>::try_from(ready).unwrap()
         };
         assert_eq!(ready("nothing"), [true; 6]);
         assert_eq!(ready("tap"), [true, true, false, true, true, true]);
@@ -356,5 +273,47 @@ mod tests {
         for useful in ["vrf", "path-mtu", "reverse-path", "sock-destroy"] {
             assert_eq!(ready(useful), [true; 6], "{useful}");
         }
+    }
+
+    #[test]
+    fn a_file_is_that_of_the_system_that_recognises_it_else_that_of_the_one_that_is_asked_without_a_file() {
+        let systems = commands().examinations();
+        let folder = tempfile::tempdir().unwrap();
+        let part = |text: Option<&str>| {
+            let file = text.map(|text| {
+                let file = folder.path().join("file.toml");
+                std::fs::write(&file, text).unwrap();
+                file
+            });
+            let (at, of) = whose(&systems, file.as_deref()).unwrap().unwrap();
+            assert!(systems[at].parts().contains(&of.part));
+            of.part.name
+        };
+        assert_eq!(part(None), "agent");
+        assert_eq!(part(Some("[[destination]]\n")), "agent");
+        assert_eq!(part(Some("anything")), "agent");
+        assert_eq!(part(Some("[route_control]\n")), "route-control");
+        assert!(whose(&systems, Some(&folder.path().join("absent"))).is_err());
+    }
+
+    #[test]
+    fn the_file_goes_to_its_system_alone_and_all_others_are_asked_nevertheless() {
+        struct Other(&'static str);
+
+        impl Examination for Other {
+            fn parts(&self) -> &[Part] {
+                &[]
+            }
+
+            fn look(&self, config: Option<&Path>) -> Result<Seen, Failure> {
+                let doubt = format!("{} with {config:?}", self.0);
+                Ok(Seen { doubts: vec![doubt], no_egresses: Some(self.0), ..Seen::default() })
+            }
+        }
+
+        let systems: [Box<dyn Examination>; 2] = [Box::new(Other("one")), Box::new(Other("another"))];
+        let seen = look(&systems, Some((Path::new("f"), 1))).unwrap();
+        assert_eq!(seen.doubts, ["one with None", "another with Some(\"f\")"]);
+        assert_eq!(seen.no_egresses, Some("one"));
     }
 }

@@ -74,7 +74,7 @@ fn run_agent(args: AgentRun) -> Outcome {
 }
 
 /// Reads the file; what the command line sets for metrics wins. An agent that follows no controller needs a destination.
-pub fn read_config(path: &Path, given: &MetricsConfig, follows: bool) -> Result<HostConfig, Failure> {
+pub(super) fn read_config(path: &Path, given: &MetricsConfig, follows: bool) -> Result<HostConfig, Failure> {
     let (text, name) = (read(path)?, path.display().to_string());
     let parsed = HostConfig::parse(&text).and_then(|config| {
         if follows || !config.destinations.is_empty() {
