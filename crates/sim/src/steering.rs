@@ -10,7 +10,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_engine::{End, Event, FlowId, Half, Move, RouteId, Steering};
 use sidestep_flow_hash::{FlowKey, Symmetry, hash};
-use sidestep_net::{Bytes, NodeId, Time};
+use sidestep_net::{Bytes, NodeId, Rate, Time};
 use sidestep_policy::{Connection, Decision, Path, Reason, Request, Round, Shared, are_off, draw_reply};
 use sidestep_proto::tcp::Sender;
 
@@ -182,10 +182,10 @@ impl Steer {
         self.random.get_mut(node.index()).map_or(0, Rng::next_u32)
     }
 
-    /// What the connections of `host` to `peer` over a path set learn together. On Linux they are those to one destination of
-    /// the agent's, and in the lab each host is one, whether or not others have the same paths.
-    pub fn shared(&mut self, (host, peer): (NodeId, NodeId), set: usize) -> Arc<Shared> {
-        let (_, shared) = self.shared.entry((host, peer)).or_insert_with(|| (set, Arc::default()));
+    /// What the connections of `host` to `peer` over a path set learn together; at first what `new` gives. On Linux they are
+    /// those to one destination of the agent's, and in the lab each host is one, whether or not others have the same paths.
+    pub fn shared(&mut self, (host, peer): (NodeId, NodeId), set: usize, new: impl FnOnce() -> Shared) -> Arc<Shared> {
+        let (_, shared) = self.shared.entry((host, peer)).or_insert_with(|| (set, Arc::new(new())));
         shared.clone()
     }
 
@@ -242,6 +242,14 @@ impl Steer {
             self.moves.push(Moved { time: now, flow, reason: Reason::PathsChanged.as_str() });
         }
         if of_acks { Move { forward: None, reverse: route } } else { Move { forward: route, reverse: None } }
+    }
+
+    /// The controller reports what is not in use of each path that a flow's data may take.
+    pub fn set_rooms(&mut self, flow: FlowId, rooms: impl Iterator<Item = Rate>) {
+        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return };
+        if let By::Policy { data, .. } = &mut steered.by {
+            data.connection.set_rooms(rooms);
+        }
     }
 
     /// Nothing moves a flow any more; how often it moved stays known.

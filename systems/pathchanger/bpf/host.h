@@ -175,7 +175,7 @@ enum host_counter {
 _Static_assert(sizeof(struct host_prefix) == 24, "mirrored in Rust");
 _Static_assert(sizeof(struct host_name_key) == 28, "mirrored in Rust");
 _Static_assert(sizeof(struct host_layout) == 64, "for good");
-_Static_assert(sizeof(struct host_weights) == 1752, "mirrored in Rust");
+_Static_assert(sizeof(struct host_weights) == 2008, "mirrored in Rust");
 _Static_assert(sizeof(struct host_event) == 56, "mirrored in Rust");
 _Static_assert(sizeof(struct host_status) == 80, "mirrored in Rust");
 _Static_assert(sizeof(struct host_marked) == 20, "mirrored in Rust");

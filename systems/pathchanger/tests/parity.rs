@@ -8,7 +8,7 @@ use rand_pcg::Pcg32;
 use sidestep_flow_hash as flow_hash;
 use sidestep_flow_hash::{FlowHashCall, FlowKey, Symmetry};
 use sidestep_linux::testing::root_or_skip;
-use sidestep_net::{Bytes, InitialName, Ratio, Span, Time};
+use sidestep_net::{Bytes, InitialName, Rate, Ratio, Span, Time};
 use sidestep_pathchanger::daemon::{
     parity::{COST_CALLS, PolicyParity},
     program::HostProgram,
@@ -56,10 +56,10 @@ fn the_kernel_and_the_simulator_decide_alike_through_long_histories() {
     }
     assert!(calls > 20_000);
     // A comparison of calls that all do nothing would prove nothing.
-    let (queues, others) = observed.split_last().unwrap();
+    let [others @ .., queues, crowds] = &observed;
     assert!(others.iter().all(|count| *count > 1_000), "{observed:?}");
-    // Only one of the policies observes queues.
-    assert!(*queues > 50, "{observed:?}");
+    // Only one of the policies observes queues, and what other paths give.
+    assert!(*queues > 20 && *crowds > 0, "{observed:?}");
     assert!(moves > 1_000, "{moves}");
 }
 
@@ -390,6 +390,7 @@ fn any_settings(random: &mut Pcg32, policy: PolicyName) -> PolicySettings {
         plb_pause: Span::from_nanos(u64::from(random.next_u32())),
         mark_mask: 0,
         initial: InitialName::Available,
+        gain_guard: random.next_u32().is_multiple_of(2),
         queue_rounds: random.next_u32() % 4,
         ..PolicySettings::default()
     }
@@ -412,6 +413,7 @@ fn any_path(random: &mut Pcg32, id: u32) -> Path {
         weight: any(random),
         bdp: Bytes::new(u64::from(any(random))),
         rtt: Span::from_nanos(u64::from(any(random))),
+        room: random.next_u32().is_multiple_of(2).then(|| Rate::from_bits_per_sec(u64::from(any(random)))),
     }
 }
 

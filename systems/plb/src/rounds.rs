@@ -129,7 +129,7 @@ mod tests {
                 plb_pause: config.suspend_rto,
                 ..PolicySettings::default()
             };
-            let path = |id| Path { id, weight: 1, bdp: Bytes::new(10_000), rtt: Span::from_millis(1) };
+            let path = |id| Path { id, weight: 1, bdp: Bytes::new(10_000), rtt: Span::from_millis(1), room: None };
             let paths: Vec<_> = (0..paths).map(path).collect();
             let mut policy = Connection::open(&settings, &paths, Time::ZERO, 0)?;
             let mut plb = Rounds::new(config);

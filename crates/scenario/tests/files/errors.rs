@@ -108,7 +108,7 @@ fn an_unknown_parameter_lists_the_known_ones() {
     let text =
         "duration = \"1 s\"\nsystems = [\"tcp\", \"pathchanger:gama=0.1\"]\n[topology]\ngenerator = \"dumbbell\"";
     assert_snapshot!(read(text, "bad").unwrap_err(), @r#"
-    2:19: `pathchanger` has no parameter `gama`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, initial, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, policy, queue_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
+    2:19: `pathchanger` has no parameter `gama`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gain_guard, gamma, initial, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, policy, queue_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
       |
     2 | systems = ["tcp", "pathchanger:gama=0.1"]
       |                   ^
@@ -250,7 +250,7 @@ fn bad_times_and_systems_are_refused() {
     2:8: must be 1 to 64 letters, digits, `-`, `_` or `.`
     2:11: name at least one system
     2:19: system `tcp` is listed twice
-    2:12: `random` has no parameter `policy`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, initial, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, queue_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
+    2:12: `random` has no parameter `policy`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gain_guard, gamma, initial, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, queue_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
     2:12: `tcp` has no parameter `gamma`; it has none
     2:12: gamma must be above 0 and at most 1
     2:12: ce_share: `2` is outside the range of a share

@@ -177,7 +177,7 @@ prop_compose! {
             policy, gamma, ce_share: Ratio::from_ppb(ce_share), ce_rounds, ce_window, retransmit_burst,
             jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, reward,
             weights: weights.0, initial: weights.1, queue_rounds: weights.2,
-            next_rtos: next.0, ack_quiet: Ratio::from_ppb(quiet), settle_rounds: next.1, reorder_guard: next.2, plb_idle_rounds: plb.0, plb_rounds: plb.1,
+            next_rtos: next.0, ack_quiet: Ratio::from_ppb(quiet), settle_rounds: next.1, reorder_guard: next.2, gain_guard: !next.2, plb_idle_rounds: plb.0, plb_rounds: plb.1,
             rtt_guard: Span::from_nanos(spans.0), plb_pause: Span::from_nanos(spans.1), mark_mask,
             on_dead: if next.2 { OnDead::Reset } else { OnDead::Keep },
             reset_after: Span::from_millis(1_000 + spans.0 % 599_000),

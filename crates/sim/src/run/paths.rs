@@ -38,6 +38,17 @@ impl KnownPaths {
         }
     }
 
+    /// How much of a path is in use, as reported last.
+    fn usage_of(&self, topology: &Topology, path: &SrPath) -> Rate {
+        path_usage(topology, &path.arcs, |arc: ArcId| self.usage[arc.index()].1)
+    }
+
+    /// What is not in use of a path's rate.
+    fn room(&self, topology: &Topology, path: &SrPath) -> Rate {
+        let used = self.usage_of(topology, path).bits_per_sec();
+        Rate::from_bits_per_sec(path.capacity.bits_per_sec().saturating_sub(used))
+    }
+
     /// The paths as the agent gives them to the program.
     pub(super) fn policy_paths(
         &self,
@@ -45,15 +56,12 @@ impl KnownPaths {
         settings: &PolicySettings,
         paths: &[SrPath],
     ) -> Vec<policy::Path> {
-        let usage = |path: &SrPath| {
-            let used = |arc: ArcId| self.usage[arc.index()].1;
-            path_usage(topology, &path.arcs, used)
-        };
         let path = |path: &SrPath| policy::Path {
             id: path.id,
-            weight: initial_weight(settings.initial_weights(), path.capacity, usage(path)),
+            weight: initial_weight(settings.initial_weights(), path.capacity, self.usage_of(topology, path)),
             bdp: path.capacity.bytes_in(path.rtt),
             rtt: path.rtt,
+            room: Some(self.room(topology, path)),
         };
         paths.iter().map(path).collect()
     }
@@ -61,9 +69,29 @@ impl KnownPaths {
 
 impl Simulation<'_> {
     /// What connections of `host` to `peer` learn together.
-    pub(super) fn shared(&mut self, host: NodeId, peer: NodeId) -> Option<Arc<policy::Shared>> {
+    pub(super) fn shared(
+        &mut self,
+        settings: &PolicySettings,
+        host: NodeId,
+        peer: NodeId,
+    ) -> Option<Arc<policy::Shared>> {
         let set = self.known.sr_paths.set_of(host, peer)?;
-        Some(self.world.steering.shared((host, peer), set))
+        let paths = self.known.sr_paths.between(&mut self.world.network, host, peer).len();
+        let new = || match settings.gain_guard {
+            true => policy::Shared::of_host(host.0, paths),
+            false => policy::Shared::default(),
+        };
+        Some(self.world.steering.shared((host, peer), set, new))
+    }
+
+    /// Agents get what routers report of links, and connections that go by what paths give use it from now on.
+    pub(super) fn adopt_usage(&mut self) {
+        let topology = &self.scenario.topology;
+        let guards = |mover: &Steerer| matches!(mover, Steerer::Policy(settings) if settings.gain_guard);
+        for (flow, open) in self.connections.open.iter().filter(|(_, open)| guards(&open.system.mover)) {
+            let rooms = open.paths.iter().map(|path| self.known.room(topology, path));
+            self.world.steering.set_rooms(*flow, rooms);
+        }
     }
 
     /// The controller has computed the path sets anew, and agents have them: connections whose set changed choose from the
@@ -90,7 +118,7 @@ impl Simulation<'_> {
         for (ends, paths, of_acks) in [((from, to), paths.clone(), false), ((to, from), back.clone(), true)] {
             let candidates = self.known.policy_paths(&self.scenario.topology, &settings, &paths);
             let routes = paths.iter().map(|path| path.route).collect();
-            let shared = self.shared(ends.0, ends.1);
+            let shared = self.shared(&settings, ends.0, ends.1);
             let to = self.world.steering.handle_paths(now, flow, of_acks, (&candidates, routes), shared);
             self.world.reroute(flow, to);
         }

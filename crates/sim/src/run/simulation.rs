@@ -219,6 +219,7 @@ impl<'a> Simulation<'a> {
             }
             Task::Usage => {
                 self.known.report_usage(now, &mut self.world.network, USAGE_INTERVAL);
+                self.adopt_usage();
                 self.agenda.at(now + USAGE_INTERVAL, Task::Usage);
             }
             Task::Sample => {

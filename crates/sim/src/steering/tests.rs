@@ -23,20 +23,20 @@ fn ms(millis: u64) -> Time {
 #[test]
 fn a_host_learns_of_each_other_host_apart_until_the_path_set_changes() {
     let mut steer = Steer::new(1, 3);
-    let table = steer.shared((CLIENT, SERVER), 4);
-    assert!(Arc::ptr_eq(&table, &steer.shared((CLIENT, SERVER), 4)));
-    assert!(!Arc::ptr_eq(&table, &steer.shared((CLIENT, OTHER), 4)), "though the paths are the same");
+    let table = steer.shared((CLIENT, SERVER), 4, Shared::default);
+    assert!(Arc::ptr_eq(&table, &steer.shared((CLIENT, SERVER), 4, Shared::default)));
+    assert!(!Arc::ptr_eq(&table, &steer.shared((CLIENT, OTHER), 4, Shared::default)), "though the paths are the same");
     steer.forget_shared(&[5]);
-    assert!(Arc::ptr_eq(&table, &steer.shared((CLIENT, SERVER), 4)));
+    assert!(Arc::ptr_eq(&table, &steer.shared((CLIENT, SERVER), 4, Shared::default)));
     steer.forget_shared(&[4]);
-    assert!(!Arc::ptr_eq(&table, &steer.shared((CLIENT, SERVER), 4)));
+    assert!(!Arc::ptr_eq(&table, &steer.shared((CLIENT, SERVER), 4, Shared::default)));
 }
 
 /// A flow whose server was called at 30 ms and is established at 55 ms.
 fn accepted() -> (Steer, Arc<Shared>) {
     let mut steer = Steer::new(1, 3);
     let settings = PolicySettings::default();
-    let table = steer.shared((SERVER, CLIENT), 0);
+    let table = steer.shared((SERVER, CLIENT), 0, Shared::default);
     let connection = Connection::begin(&settings, &paths(), None, Time::ZERO, 0).unwrap();
     let topology = ParallelPaths::default().build().unwrap();
     let routes = vec![Network::new(&topology, 1, Span::ZERO).add_route([(ArcId(0), 0)]); 2];

@@ -20,6 +20,8 @@ pub struct Path {
     pub bdp: Bytes,
     /// Its round-trip propagation time; zero: not known.
     pub rtt: Span,
+    /// What is not in use of its rate, as the controller reports; `None`: that is not known.
+    pub room: Option<Rate>,
 }
 
 /// Settings or paths that make no policy.
@@ -73,6 +75,8 @@ impl TryFrom<&PolicySettings> for raw::Config {
             ack_quiet_q16: share_q16(settings.ack_quiet),
             shared: (settings.weights == WeightsName::Prefix || settings.policy == PolicyName::DelayWeighted).into(),
             queue_rounds: settings.queue_rounds,
+            gain_guard: settings.gain_guard.into(),
+            unused: 0,
             rtt_guard_ns: settings.rtt_guard.as_nanos(),
             plb_pause_ns: settings.plb_pause.as_nanos(),
         })
@@ -83,7 +87,7 @@ impl Path {
     /// A path of bandwidth `rate` and round-trip time `rtt`, weighted by its bandwidth.
     pub fn new(id: u32, rate: Rate, rtt: Span) -> Self {
         let kbits = rate.bits_per_sec() / 1_000;
-        Path { id, weight: u32::try_from(kbits).unwrap_or(u32::MAX), bdp: rate.bytes_in(rtt), rtt }
+        Path { id, weight: u32::try_from(kbits).unwrap_or(u32::MAX), bdp: rate.bytes_in(rtt), rtt, room: None }
     }
 
     /// The path as the kernel reads it.
@@ -92,7 +96,9 @@ impl Path {
         // A bandwidth-delay product of bytes takes a delay to send.
         let transfer_ns = u128::from(TRANSFER.get()) * u128::from(rtt_ns) / u128::from(bdp_bytes.max(1));
         let transfer_ns = if bdp_bytes == 0 { 0 } else { u64::try_from(transfer_ns).unwrap_or(u64::MAX) };
-        raw::Path { id: self.id, weight: self.weight, bdp_bytes, rtt_ns, transfer_ns }
+        // A path of which nothing is reported passes for an idle one.
+        let room = self.room.map_or(u64::MAX >> 1, |room| room.bits_per_sec() / 8);
+        raw::Path { id: self.id, weight: self.weight, bdp_bytes, rtt_ns, transfer_ns, room }
     }
 }
 
@@ -162,6 +168,8 @@ mod tests {
             ack_quiet_q16: 32_768,
             shared: 1,
             queue_rounds: 8,
+            gain_guard: 0,
+            unused: 0,
             retransmit_burst: 3,
             jitter_q16: 32_768,
             congestion_min_ns: 100_000_000,
@@ -198,6 +206,9 @@ mod tests {
     #[test]
     fn a_path_is_weighted_by_its_bandwidth() {
         let path = Path::new(7, Rate::from_mbits(100), Span::from_millis(8));
-        assert_eq!(path, Path { id: 7, weight: 100_000, bdp: Bytes::new(100_000), rtt: Span::from_millis(8) });
+        assert_eq!(
+            path,
+            Path { id: 7, weight: 100_000, bdp: Bytes::new(100_000), rtt: Span::from_millis(8), room: None }
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use sidestep_net::{Bytes, Span, Time};
+use sidestep_net::{Bytes, Rate, Span, Time};
 
 use crate::PolicySettings;
 use crate::{
@@ -98,6 +98,8 @@ pub enum Reason {
     AckLoss,
     /// Rounds with a queue that other paths do not have.
     StandingQueue,
+    /// Less of a full path than another path gives.
+    Crowded,
 }
 
 /// Why a signal did not move a connection, in the order of C's `enum pc_stay` without its first.
@@ -115,6 +117,8 @@ pub enum Stay {
     TooFew,
     /// The policy does not move connections for such a signal.
     ByPolicy,
+    /// No other path is known to give more.
+    NoGain,
 }
 
 impl Connection {
@@ -187,6 +191,13 @@ impl Connection {
         let rto = raw::syn_rto(&self.config, table(&self.shared), self.conn.current, now.as_nanos());
         let more_retries = raw::syn_retries(rto) as u8;
         (rto > 0).then(|| SynTimeout { rto: Span::from_nanos(rto), more_retries })
+    }
+
+    /// The controller reports what is not in use of each path.
+    pub fn set_rooms(&mut self, rooms: impl Iterator<Item = Rate>) {
+        for (path, room) in self.paths.iter_mut().zip(rooms) {
+            path.room = room.bits_per_sec() / 8;
+        }
     }
 
     /// The path set has changed: the connection learns again, and stays on its path if `paths` still has it, by its id. Else
@@ -312,7 +323,7 @@ impl Round {
 
 impl Reason {
     /// Every reason, at the index that is its number in C.
-    pub const ALL: [Reason; 7] = [
+    pub const ALL: [Reason; 8] = [
         Reason::PathsChanged,
         Reason::Ecn,
         Reason::Retransmit,
@@ -320,6 +331,7 @@ impl Reason {
         Reason::SynTimeout,
         Reason::AckLoss,
         Reason::StandingQueue,
+        Reason::Crowded,
     ];
 
     /// The name in results and metrics.
@@ -332,14 +344,15 @@ impl Reason {
             Reason::SynTimeout => "syn_timeout",
             Reason::AckLoss => "ack_loss",
             Reason::StandingQueue => "standing_queue",
+            Reason::Crowded => "crowded",
         }
     }
 }
 
 impl Stay {
     /// Every reason to stay; C's number is one more than the index.
-    pub const ALL: [Stay; 6] =
-        [Stay::DrewSame, Stay::OnlyPath, Stay::OthersDead, Stay::BackOff, Stay::TooFew, Stay::ByPolicy];
+    pub const ALL: [Stay; 7] =
+        [Stay::DrewSame, Stay::OnlyPath, Stay::OthersDead, Stay::BackOff, Stay::TooFew, Stay::ByPolicy, Stay::NoGain];
 
     /// The one with this number in C; `None` for zero, which is none, and for others.
     pub fn from_raw(number: u32) -> Option<Self> {
@@ -355,6 +368,7 @@ impl Stay {
             Stay::BackOff => "back_off",
             Stay::TooFew => "too_few",
             Stay::ByPolicy => "policy",
+            Stay::NoGain => "no_gain",
         }
     }
 }

@@ -52,6 +52,10 @@ pub struct Config {
     pub shared: u32,
     /// Rounds in a row with a standing queue that make a signal; 0 for never.
     pub queue_rounds: u32,
+    /// 1: a connection that has sent much leaves a path only for one that gives more.
+    pub gain_guard: u32,
+    /// Zero.
+    pub unused: u32,
     /// First wait after a decision on congestion.
     pub congestion_min_ns: u64,
     /// Longest wait after a decision on congestion.
@@ -80,6 +84,8 @@ pub struct Path {
     pub rtt_ns: u64,
     /// What a short transfer takes at the path's rate; 0: not known.
     pub transfer_ns: u64,
+    /// Bytes a second that are not in use, as reported; the whole rate where there is no report.
+    pub room: u64,
 }
 
 /// `struct pc_exp3`: the logarithms of EXP3's weights.
@@ -112,6 +118,22 @@ pub struct Mean {
     pub count: u64,
 }
 
+/// `struct pc_share`: what a connection has of its path.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
+pub struct Share {
+    /// When the present epoch began; 0: with the next round.
+    pub epoch_ns: u64,
+    /// The largest share in a round of this epoch in which the path was full; 0: none was.
+    pub most_q16: u32,
+    /// The same as a moving average over epochs.
+    pub mean_q16: u32,
+    /// How many epochs it is of.
+    pub epochs: u32,
+    /// Segments of the round before.
+    pub delivered: u32,
+}
+
 /// `struct pc_conn`: the state of a connection.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
@@ -128,6 +150,8 @@ pub struct Conn {
     pub rtt: Mean,
     /// Delivered rate, without the rounds that are not judged.
     pub rate: Mean,
+    /// What it has of its path.
+    pub share: Share,
     /// Lowest round-trip propagation time of the paths; 0: not known.
     pub lowest_rtt_ns: u64,
     /// When the last round ended.
@@ -224,6 +248,10 @@ pub struct Quality {
     pub slow_at_ns: AtomicU64,
     /// 1 if the failure was one of a connection that has no other path.
     pub stranded: AtomicU64,
+    /// Bytes a second that a connection had of the path while it was full.
+    pub rate: AtomicU64,
+    /// When that was measured; 0: never.
+    pub rate_ns: AtomicU64,
 }
 
 /// How many 64-bit words [`Shared`] has.
@@ -231,9 +259,9 @@ pub const SHARED_WORDS: usize = size_of::<Shared>() / size_of::<u64>();
 
 impl Quality {
     /// The fields in their order.
-    pub(crate) fn words(&self) -> [&AtomicU64; 11] {
+    pub(crate) fn words(&self) -> [&AtomicU64; 13] {
         let Quality { added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, .. } = self;
-        let Quality { hold_ns, unproven, asked_ns, slow_ns, slow_at_ns, stranded, .. } = self;
+        let Quality { hold_ns, unproven, asked_ns, slow_ns, slow_at_ns, stranded, rate, rate_ns, .. } = self;
         [
             added_ns,
             updated_ns,
@@ -246,6 +274,8 @@ impl Quality {
             slow_ns,
             slow_at_ns,
             stranded,
+            rate,
+            rate_ns,
         ]
     }
 }
@@ -371,8 +401,8 @@ macro_rules! sizes {
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
     )*};
 }
-sizes!(Config: 112, Path: 32, Exp3: 128, Backoff: 24, Mean: 16, Conn: 328, Round: 56, Decision: 24, Parity: 1056);
-sizes!(Sharing: 168, Shared: 1680, Quality: 88);
+sizes!(Config: 120, Path: 40, Exp3: 128, Backoff: 24, Mean: 16, Share: 24, Conn: 352, Round: 56, Decision: 24);
+sizes!(Parity: 1216, Sharing: 168, Shared: 1936, Quality: 104);
 
 #[cfg(test)]
 mod tests {
@@ -380,8 +410,8 @@ mod tests {
 
     #[test]
     fn structs_are_made_of_their_bytes() {
-        let path = Path { id: 1, weight: 2, bdp_bytes: 3, rtt_ns: 4, transfer_ns: 5 };
+        let path = Path { id: 1, weight: 2, bdp_bytes: 3, rtt_ns: 4, transfer_ns: 5, room: 6 };
         assert_eq!(Path::read_from_bytes(path.as_bytes()), Ok(path));
-        assert!(Path::read_from_bytes(&[0; 31]).is_err());
+        assert!(Path::read_from_bytes(&[0; 39]).is_err());
     }
 }

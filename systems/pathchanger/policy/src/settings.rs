@@ -48,6 +48,9 @@ pub struct PolicySettings {
     pub rtt_guard: Span,
     /// Whether a move that reorders packets halves the reward of what it led to.
     pub reorder_guard: bool,
+    /// Whether hosts begin on different paths, and a connection that has sent much leaves a path only for one that gives more; by
+    /// the policy `delay-weighted`.
+    pub gain_guard: bool,
     /// Congested rounds in a row after which the policy `plb` moves when idle; 0: never.
     pub plb_idle_rounds: u32,
     /// Congested rounds in a row after which the policy `plb` moves with packets in flight; 0: never.
@@ -153,6 +156,7 @@ impl Default for PolicySettings {
             settle_rounds: 1,
             rtt_guard: Span::from_millis(200),
             reorder_guard: false,
+            gain_guard: false,
             plb_idle_rounds: plb.idle_rehash_rounds,
             plb_rounds: plb.rehash_rounds,
             plb_pause: plb.suspend_rto,

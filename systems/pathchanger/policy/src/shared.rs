@@ -45,6 +45,23 @@ struct Known {
     unanswered: bool,
 }
 
+/// Where the first draws of the host with this number begin among `paths`, which is never zero: that stands for a random place.
+///
+/// Hosts whose numbers follow each other begin on one path after the other. Within the middle half of a path's share, so that
+/// what is added to a draw by chance does not carry it over an edge, the rest of the number decides: by its radical inverse
+/// (van der Corput, 1935), which spreads it evenly too.
+fn first_draw(host: u32, paths: usize) -> u64 {
+    let base = paths.clamp(2, MAX_PATHS) as u64;
+    let share = (1_u64 << 32) / base;
+    let (mut rest, mut unit, mut inside) = (u64::from(host) / base, share / 2, 0);
+    while rest > 0 && unit > 0 {
+        unit /= base;
+        inside += rest % base * unit;
+        rest /= base;
+    }
+    (u64::from(host) % base * share + share / 4 + inside) | (1 << 32)
+}
+
 /// After acknowledgements were lost on a path, SYN-ACKs wait for this multiple of the time of those.
 const REPLY_HOLDS: u64 = 4;
 
@@ -73,6 +90,14 @@ impl Known {
 }
 
 impl Shared {
+    /// A table of the host with this number, which has learnt nothing of its `paths`. Hosts whose numbers follow each other begin
+    /// on one path after the other, so that what they open at once spreads evenly.
+    pub fn of_host(number: u32, paths: usize) -> Self {
+        let shared = raw::Shared::default();
+        shared.sequence.store(first_draw(number, paths), Ordering::Relaxed);
+        Shared(shared)
+    }
+
     /// A table with the values of the kernel's map: logarithms (base 2, Q32) of which only differences mean anything.
     pub fn from_gains(gains: [u64; MAX_PATHS]) -> Self {
         Shared(raw::Shared { log_gain: gains.map(AtomicU64::new), ..raw::Shared::default() })
@@ -100,6 +125,8 @@ impl Shared {
             slow_ns: next(),
             slow_at_ns: next(),
             stranded: next(),
+            rate: next(),
+            rate_ns: next(),
         });
         let sequence = next();
         let draws = raw::Draws { until_ns: next(), sum: std::array::from_fn(|_| next()) };

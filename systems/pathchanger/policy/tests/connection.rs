@@ -13,7 +13,7 @@ fn ms(millis: u64) -> Time {
 }
 
 fn paths(n: u32) -> Vec<Path> {
-    (0..n).map(|id| Path { id: 100 + id, weight: 1, bdp: Bytes::new(100_000), rtt: Span::ZERO }).collect()
+    (0..n).map(|id| Path { id: 100 + id, weight: 1, bdp: Bytes::new(100_000), rtt: Span::ZERO, room: None }).collect()
 }
 
 /// Waits of exactly 100 ms, 200 ms, … 1.6 s on congestion and 10 ms … 80 ms on path failures.
@@ -298,7 +298,7 @@ fn without_a_round_the_current_window_is_the_reward() {
 #[test]
 fn a_path_without_a_known_capacity_earns_all_unless_the_window_is_empty() {
     let gain = |cwnd| {
-        let paths = [Path { id: 0, weight: 1, bdp: Bytes::new(0), rtt: Span::ZERO }; 2];
+        let paths = [Path { id: 0, weight: 1, bdp: Bytes::new(0), rtt: Span::ZERO, room: None }; 2];
         let mut conn = Connection::open(&config(PolicyName::Exp3), &paths, Time::ZERO, 0).unwrap();
         for _ in 0..2 {
             conn.handle_round(Round { cwnd: Bytes::new(cwnd), ..round(0, 0, 0) }, 0);
@@ -387,7 +387,7 @@ proptest! {
         let span = Span::from_nanos(max);
         let backoff = Backoff { min: Span::from_nanos(max / 1_000), max: span };
         let config = PolicySettings { reward, congestion_backoff: backoff, silence_backoff: backoff, ce_share: Ratio::ZERO, reorder_guard: true, ..config(policy) };
-        let paths: Vec<Path> = (0..n).map(|id| Path { id, weight: id, bdp: Bytes::new(bdp >> (id * 4)), rtt: Span::from_nanos(bdp << id) }).collect();
+        let paths: Vec<Path> = (0..n).map(|id| Path { id, weight: id, bdp: Bytes::new(bdp >> (id * 4)), rtt: Span::from_nanos(bdp << id), room: None }).collect();
         let mut conn = Connection::open(&config, &paths, Time::from_nanos(max), 3)?;
         for (call, now, cwnd, count, random) in calls {
             let (now, cwnd, before) = (Time::from_nanos(now), Bytes::new(cwnd), conn.path());

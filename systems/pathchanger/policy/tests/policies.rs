@@ -14,6 +14,7 @@ fn paths(rtts_ms: &[u64]) -> Vec<Path> {
         weight: 1,
         bdp: Bytes::new(1_250 * rtt),
         rtt: Span::from_millis(*rtt),
+        room: None,
     };
     rtts_ms.iter().enumerate().map(path).collect()
 }

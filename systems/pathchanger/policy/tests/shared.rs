@@ -12,7 +12,8 @@ use sidestep_policy::{
 const PATHS: usize = 6;
 
 fn paths() -> Vec<Path> {
-    let path = |id| Path { id: id as u32 + 1, weight: 1, bdp: Bytes::new(100_000), rtt: Span::from_millis(10) };
+    let path =
+        |id| Path { id: id as u32 + 1, weight: 1, bdp: Bytes::new(100_000), rtt: Span::from_millis(10), room: None };
     (0..PATHS).map(path).collect()
 }
 

@@ -17,6 +17,7 @@ mod mark_routing;
 mod mending;
 mod metrics;
 mod neighbours;
+mod number;
 mod others;
 mod ownership;
 mod paths_in_place;
@@ -169,7 +170,8 @@ impl Host {
         let claim = ownership::claim(&options).await?;
         let netlink = Netlink::open()?;
         let recorder = Recorder::new(options.events.clone(), options.dry_run);
-        let program = HostProgram::load(options.pins.clone())?;
+        let mut program = HostProgram::load(options.pins.clone())?;
+        program.set_host_number(number::host_number(&netlink.addresses().await?));
         let before = program.config()?;
         let own = own_paths(&options, &interfaces(&netlink, &options.config).await?, before.is_some())?;
         let map = ProgramPaths::inherit(&program)?;

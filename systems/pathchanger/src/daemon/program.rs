@@ -61,6 +61,9 @@ pub struct HostProgram {
     changed: BTreeMap<IpNet, (u32, u64)>,
     /// The source addresses of paths, for those that are set from now on.
     sources: Sources,
+    /// The number by which hosts begin on different paths, and whether they do, for destinations that are set from now on.
+    host_number: u32,
+    spreads: bool,
     pins: Option<Pins>,
     /// Whether the pins are new, and go when the program is dropped: nothing depends on them yet.
     provisional: bool,
@@ -236,6 +239,8 @@ impl HostProgram {
             links: Vec::new(),
             changed: BTreeMap::new(),
             sources: Sources::default(),
+            host_number: 0,
+            spreads: false,
             pins: None,
             provisional: false,
             superseded: None,
@@ -279,6 +284,7 @@ impl HostProgram {
     /// Sets the configuration; connections follow it from their next signal on.
     pub fn configure(&mut self, config: &HostConfig) -> Result<()> {
         self.note_layout(config)?;
+        self.spreads = config.policy.gain_guard == 1;
         let written =
             map(&self.object, "sidestep_config")?.update(&0u32.to_ne_bytes(), config.as_bytes(), MapFlags::ANY);
         written.map_err(|error| failed("configuring the path changer", &error))

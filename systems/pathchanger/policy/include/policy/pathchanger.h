@@ -8,6 +8,8 @@
  *               (PC_RETRANSMIT), or a queue that stands on this path and not on another
  *               (PC_STANDING_QUEUE), which congestion controls that avoid loss and marks meet. The path
  *               works, but another may be better; the draw may keep it.
+ *   crowding    A connection that has sent much knows of a path that gives it more (PC_CROWDED, gain.h). Such
+ *               a connection ignores signals of congestion where no path does.
  *   failure     A retransmission timeout (PC_RTO), also of the SYN (PC_SYN_TIMEOUT). The path may
  *               be dead, so the connection leaves it if there is another. The end that only receives
  *               has no timeouts. It observes data that comes again after a time without new data
@@ -35,8 +37,8 @@
 #include "pathchanger/plb.h"
 
 /* Measures the round that has ended. */
-POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_config *cfg, struct pc_shared *shared,
-			  const struct pc_round *round, __u32 delivered)
+POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
+			  struct pc_shared *shared, const struct pc_round *round, __u32 delivered)
 {
 	struct pc_quality *quality = pc_quality_of(cfg, pc_table(cfg, shared), conn->current);
 
@@ -50,6 +52,8 @@ POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_config *cfg, str
 		if (round->now_ns > conn->round_ns)
 			pc_rate_add(&conn->rate, (__u64)delivered * round->mss,
 				    round->now_ns - conn->round_ns);
+		if (quality && cfg->gain_guard)
+			pc_share_round(conn, &paths[PC_INDEX(conn->current)], quality, round);
 	}
 	conn->delivered = round->delivered;
 	conn->delivered_ce = round->delivered_ce;
@@ -68,7 +72,7 @@ POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 	__u64 any, congested, queued;
 
 	pc_stay(conn, decision);
-	pc_measure(conn, cfg, shared, round, delivered);
+	pc_measure(conn, cfg, paths, shared, round, delivered);
 	if (cfg->policy == PC_PLB) {
 		pc_plb_round(conn, cfg, paths, round, delivered, marked, random, decision);
 		return;
@@ -86,6 +90,8 @@ POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 	queued = 0;
 	if (cfg->queue_rounds && pc_measures(cfg, pc_table(cfg, shared)))
 		queued = pc_queue_stands(conn, cfg, paths, shared, round);
+	if (pc_gain(conn, cfg, paths, shared, round, random, decision))
+		return;
 	if (!(congested | queued))
 		return;
 	decision->reason = (__u32)pc_choose(PC_STANDING_QUEUE, PC_ECN, congested);

@@ -52,8 +52,10 @@ struct pc_quality {
 	__u64 slow_ns; /* by how much ten segments prolonged a round trip, at least; 0: not measured */
 	__u64 slow_at_ns; /* when that was last measured */
 	__u64 stranded; /* 1: the failure was one of a connection that has no other path */
+	__u64 rate; /* bytes a second that a connection had of the path while it was full, as of `rate_ns` */
+	__u64 rate_ns; /* 0: never */
 };
-_Static_assert(sizeof(struct pc_quality) == 88, "shared with Rust");
+_Static_assert(sizeof(struct pc_quality) == 104, "shared with Rust");
 
 /* Queues up to this are noise (4 ms). As HYSTART_DELAY_MIN in Linux's tcp_cubic.c. */
 #define PC_QUEUE_MIN_NS (1ULL << 22)

@@ -34,7 +34,7 @@ struct pc_shared {
 	__u64 sequence; /* of the first draws of connections; its lower half counts */
 	struct pc_draws draws; /* PC_DELAY_WEIGHTED */
 };
-_Static_assert(sizeof(struct pc_shared) == 1680, "shared with Rust");
+_Static_assert(sizeof(struct pc_shared) == 1936, "shared with Rust");
 
 /* For so long the weights of first draws are not computed again (1 ms). Our choice: little changes in that time. */
 #define PC_DRAWS_NS (1ULL << 20)

@@ -15,8 +15,9 @@ struct pc_path {
 	__u64 bdp_bytes; /* bandwidth-delay product, the cwnd that earns the full reward; 0 counts as 1 */
 	__u64 rtt_ns; /* round-trip propagation time; 0: not known */
 	__u64 transfer_ns; /* what a short transfer (16 kB) takes at the path's rate; 0: not known */
+	__u64 room; /* bytes a second that are not in use, as the controller reports; all of the rate where it reports none */
 };
-_Static_assert(sizeof(struct pc_path) == 32, "shared with Rust");
+_Static_assert(sizeof(struct pc_path) == 40, "shared with Rust");
 
 /* The paths of a destination as one, so that the verifier knows how much a function may read. */
 struct pc_paths {

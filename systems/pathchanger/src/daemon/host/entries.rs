@@ -2,7 +2,7 @@
 
 use sidestep_control::initial_weight;
 use sidestep_hostd::paths::{DestinationPaths, HostPath};
-use sidestep_net::InitialName;
+use sidestep_net::{InitialName, Rate};
 use sidestep_policy::{Path, PolicyName, PolicySettings, raw};
 
 use crate::daemon::program::SlotPath;
@@ -27,7 +27,8 @@ pub(super) fn entries(set: &DestinationPaths, settings: &PolicySettings) -> Vec<
 
 fn entry(path: &HostPath, initial: InitialName) -> raw::Path {
     let weight = initial_weight(initial, path.capacity, path.usage);
-    Path { id: path.id, weight, bdp: path.capacity.bytes_in(path.rtt), rtt: path.rtt }.to_raw()
+    let room = Rate::from_bits_per_sec(path.capacity.bits_per_sec().saturating_sub(path.usage.bits_per_sec()));
+    Path { id: path.id, weight, bdp: path.capacity.bytes_in(path.rtt), rtt: path.rtt, room: Some(room) }.to_raw()
 }
 
 #[cfg(test)]
@@ -35,7 +36,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use sidestep_hostd::paths::{PathRoute, Slots};
-    use sidestep_net::{Rate, Span};
+    use sidestep_net::Span;
 
     use super::*;
 
@@ -55,8 +56,14 @@ mod tests {
 
     #[test]
     fn a_path_weighs_what_is_left_of_its_bandwidth() {
-        let expected =
-            raw::Path { id: 1, weight: 100_000, bdp_bytes: 100_000, rtt_ns: 8_000_000, transfer_ns: 1_280_000 };
+        let expected = raw::Path {
+            id: 1,
+            weight: 100_000,
+            bdp_bytes: 100_000,
+            rtt_ns: 8_000_000,
+            transfer_ns: 1_280_000,
+            room: 12_500_000,
+        };
         assert_eq!(entry(&path(1, 0), InitialName::Available), expected);
         assert_eq!(entry(&path(1, 40), InitialName::Available).weight, 60_000);
         assert_eq!(entry(&path(1, 100), InitialName::Available).weight, 5_000);

@@ -27,7 +27,7 @@ const STAYS: Metric = Metric::counter(
     "sidestep_agent_stays",
     "Signals that did not move a connection, by what kept it: it drew the same path again (drew_same), can use no other \
      (only_path), all others are dead (others_dead), a back-off (back_off), it takes more of them (too_few), the policy \
-     (policy)",
+     (policy), no other path is known to give more (no_gain)",
 );
 const OPENED: Metric =
     Metric::counter("sidestep_agent_connections_opened", "Connections that got a path, by the side that opened them");

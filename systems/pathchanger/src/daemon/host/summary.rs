@@ -46,6 +46,7 @@ impl Summary {
                 syn_timeout = moved(Reason::SynTimeout),
                 ack_loss = moved(Reason::AckLoss),
                 standing_queue = moved(Reason::StandingQueue),
+                crowded = moved(Reason::Crowded),
                 paths_changed = moved(Reason::PathsChanged),
                 stays,
                 dry_run,

@@ -171,6 +171,8 @@ fn clear(config: &HostConfig, directory: &Path) -> Result<()> {
         links: Vec::new(),
         changed: BTreeMap::new(),
         sources: super::sources::Sources::default(),
+        host_number: 0,
+        spreads: false,
         pins: None,
         provisional: false,
         superseded: None,

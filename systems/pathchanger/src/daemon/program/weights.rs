@@ -34,7 +34,7 @@ struct HostWeights {
     path_id: [u32; MAX_PATHS],
 }
 
-const _: () = assert!(size_of::<HostWeights>() == 1752);
+const _: () = assert!(size_of::<HostWeights>() == 2008);
 
 impl HostProgram {
     /// What connections to each destination have learnt together; empty where each connection learns for itself.
@@ -63,7 +63,8 @@ impl HostProgram {
         if before.is_some_and(|before| before.generation == generation) {
             return Ok(());
         }
-        let weights = HostWeights::following(before.as_ref(), generation, paths);
+        let host = self.spreads.then_some(self.host_number);
+        let weights = HostWeights::following(before.as_ref(), generation, paths, host);
         let key = HostPrefix::from(destination);
         let written = map(&self.object, "sidestep_learnt")?.update(key.as_bytes(), weights.as_bytes(), MapFlags::ANY);
         written.map_err(|error| failed(format!("sharing what is learnt of {destination}"), &error))
@@ -81,6 +82,11 @@ impl HostProgram {
         let key = HostPrefix::from(destination);
         let written = map(&self.object, "sidestep_learnt")?.update(key.as_bytes(), weights.as_bytes(), MapFlags::EXIST);
         written.map_err(|error| failed(format!("noting a trial of a path to {destination}"), &error))
+    }
+
+    /// Spreads the first draws to destinations that are set from now on as those of the host with this number.
+    pub fn set_host_number(&mut self, number: u32) {
+        self.host_number = number;
     }
 
     pub(super) fn forget_weights(&self, destination: IpNet) -> Result<()> {
@@ -102,8 +108,9 @@ impl HostProgram {
 }
 
 impl HostWeights {
-    /// The table for `paths`. Paths that `before` knows keep their values; a new path begins with the best gain of these.
-    fn following(before: Option<&Self>, generation: u32, paths: &[SlotPath]) -> Self {
+    /// The table for `paths`. Paths that `before` knows keep their values; a new path begins with the best gain of these. The first
+    /// table begins as that of the host with this number.
+    fn following(before: Option<&Self>, generation: u32, paths: &[SlotPath], host: Option<u32>) -> Self {
         let mut path_id = [0; MAX_PATHS];
         for (id, path) in path_id.iter_mut().zip(paths) {
             *id = path.path.id;
@@ -115,7 +122,7 @@ impl HostWeights {
                 let places: Vec<_> = ids.map(|id| known.iter().position(|known| *known == id)).collect();
                 Shared::from_words(before.shared).rearranged(&places).words()
             }
-            None => [0; SHARED_WORDS],
+            None => host.map_or([0; SHARED_WORDS], |host| Shared::of_host(host, paths.len()).words()),
         };
         HostWeights { shared, generation, pad: 0, path_id }
     }
@@ -142,7 +149,7 @@ pub(super) mod fuzzing {
         let known: Vec<_> = paths.iter().map(|path| path.path).collect();
         let learnt = Shared::from_words(weights.shared).learnt(&config, &known, Time::from_nanos(weights.pad.into()));
         assert_eq!(learnt.len(), known.len());
-        let after = HostWeights::following(Some(&weights), 7, &paths);
+        let after = HostWeights::following(Some(&weights), 7, &paths, None);
         assert!(after.path_id.iter().zip(&paths).all(|(id, path)| *id == path.path.id));
     }
 }
@@ -160,20 +167,20 @@ mod tests {
 
     #[test]
     fn paths_that_stay_keep_what_was_learnt_and_new_ones_begin_as_the_best() {
-        let mut before = HostWeights::following(None, 1, &paths(&[7, 8, 9]));
+        let mut before = HostWeights::following(None, 1, &paths(&[7, 8, 9]), None);
         assert_eq!(before.shared, [0; SHARED_WORDS], "nothing is learnt at first");
         // The second is the best, although its number has wrapped.
         before.shared[..3].copy_from_slice(&[u64::MAX - 4, 10, u64::MAX - 90]);
-        let after = HostWeights::following(Some(&before), 2, &paths(&[9, 5, 8]));
+        let after = HostWeights::following(Some(&before), 2, &paths(&[9, 5, 8]), Some(5));
         assert_eq!(after.shared[..3], [u64::MAX - 90, 10, 10]);
         assert_eq!((after.generation, after.path_id[..4].to_vec()), (2, vec![9, 5, 8, 0]));
-        let gone = HostWeights::following(Some(&before), 3, &paths(&[1, 2]));
+        let gone = HostWeights::following(Some(&before), 3, &paths(&[1, 2]), None);
         assert_eq!(gone.shared, [0; SHARED_WORDS], "no path stays");
     }
 
     #[test]
     fn weights_are_read_as_they_lie_in_the_map() {
-        let written = HostWeights::following(None, 77, &paths(&[1, 2]));
+        let written = HostWeights::following(None, 77, &paths(&[1, 2]), None);
         assert_eq!(HostWeights::read_from_bytes(written.as_bytes()), Ok(written));
         assert!(HostWeights::read_from_bytes(&[0; size_of::<HostWeights>() - 1]).is_err());
     }

@@ -191,6 +191,29 @@ POLICY_FN void pc_learn(struct pc_conn *conn, const struct pc_config *cfg,
 		pc_exp3_add(&conn->exp3, conn->current, step);
 }
 
+/* The connection goes on on `path`, one of the set `among`: its own or another. */
+POLICY_FN void pc_go(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
+		     struct pc_shared *shared, const struct pc_round *round, __u32 among, __u32 path,
+		     struct pc_decision *decision)
+{
+	pc_restart(conn);
+	decision->decided = 1;
+	decision->moved = path != conn->current;
+	decision->path = path;
+	if (decision->moved) {
+		pc_share_clear(&conn->share);
+		conn->settling = cfg->settle_rounds;
+		conn->reordered = cfg->reorder_guard &&
+				  pc_reorders(round, paths[PC_INDEX(conn->current)].rtt_ns,
+					      paths[PC_INDEX(path)].rtt_ns);
+	}
+	pc_take(conn, cfg, among, path);
+	if (decision->moved)
+		pc_begin(conn, cfg, shared, round->now_ns);
+	conn->decisions++;
+	conn->moves += decision->moved;
+}
+
 /* Acts on a signal. */
 POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
 			 const struct pc_path *paths, struct pc_shared *shared,
@@ -214,22 +237,8 @@ POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
 		path = pc_in_turn(conn, among);
 	else
 		path = pc_draw(conn, cfg, paths, shared, round->now_ns, pc_short(round), among, random);
-	pc_restart(conn);
-	decision->decided = 1;
-	decision->moved = path != conn->current;
-	decision->path = path;
-	decision->stay = (__u32)pc_choose(PC_DREW_SAME, PC_OTHERS_DEAD, alone) & (decision->moved - 1);
-	if (decision->moved) {
-		conn->settling = cfg->settle_rounds;
-		conn->reordered = cfg->reorder_guard &&
-				  pc_reorders(round, paths[PC_INDEX(conn->current)].rtt_ns,
-					      paths[PC_INDEX(path)].rtt_ns);
-	}
-	pc_take(conn, cfg, among, path);
-	if (decision->moved)
-		pc_begin(conn, cfg, shared, round->now_ns);
-	conn->decisions++;
-	conn->moves += decision->moved;
+	decision->stay = (__u32)pc_choose(PC_DREW_SAME, PC_OTHERS_DEAD, alone) & (__u32)-pc_zero(path ^ conn->current);
+	pc_go(conn, cfg, paths, shared, round, among, path, decision);
 }
 
 #endif

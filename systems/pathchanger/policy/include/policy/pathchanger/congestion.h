@@ -3,7 +3,7 @@
 #ifndef SIDESTEP_POLICY_PATHCHANGER_CONGESTION_H
 #define SIDESTEP_POLICY_PATHCHANGER_CONGESTION_H
 
-#include "choice.h"
+#include "gain.h"
 
 POLICY_FN void pc_congestion(struct pc_conn *conn, const struct pc_config *cfg,
 			     const struct pc_path *paths, struct pc_shared *shared,
@@ -15,6 +15,10 @@ POLICY_FN void pc_congestion(struct pc_conn *conn, const struct pc_config *cfg,
 	}
 	if (pc_is(cfg, 1u << PC_NEXT | 1u << PC_PLB)) {
 		pc_ignore(conn, decision, PC_BY_POLICY);
+		return;
+	}
+	if (!pc_may_gain(conn, cfg, paths, shared, round, decision->reason)) {
+		pc_ignore(conn, decision, PC_NO_GAIN);
 		return;
 	}
 	if (!pc_backoff_signal(&conn->congestion, cfg->congestion_min_ns, round->now_ns)) {

@@ -26,6 +26,7 @@ POLICY_FN void pc_prepare(struct pc_conn *conn, const struct pc_config *cfg,
 	conn->lowest_rtt_ns = pc_lowest_rtt(paths, conn->n_paths);
 	conn->round_ns = now_ns;
 	conn->plb_pause_ns = 0;
+	pc_share_clear(&conn->share);
 	pc_restart(conn);
 	pc_backoff_open(&conn->congestion, cfg->congestion_min_ns, now_ns);
 	pc_backoff_arm(&conn->congestion, now_ns, cfg->jitter_q16, pc_remix(random));

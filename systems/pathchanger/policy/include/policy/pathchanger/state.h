@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * What the path changer is set to, what it keeps of a connection and what it decides; and what follows from
- * these alone. Rust mirrors the structs (crates/policy/src/raw.rs).
+ * these alone. Rust mirrors the structs (src/raw.rs).
  */
 #ifndef SIDESTEP_POLICY_PATHCHANGER_STATE_H
 #define SIDESTEP_POLICY_PATHCHANGER_STATE_H
@@ -33,6 +33,7 @@ enum pc_reason {
 	PC_SYN_TIMEOUT,
 	PC_ACK_LOSS,
 	PC_STANDING_QUEUE,
+	PC_CROWDED,
 	PC_REASONS, /* how many there are */
 };
 
@@ -45,6 +46,7 @@ enum pc_stay {
 	PC_BACK_OFF, /* it came within the back-off */
 	PC_TOO_FEW, /* it takes more of them */
 	PC_BY_POLICY, /* the policy does not move connections for it */
+	PC_NO_GAIN, /* no other path is known to give more */
 	PC_STAYS, /* how many there are */
 };
 
@@ -71,6 +73,8 @@ struct pc_config {
 	__u32 shared; /* 1: what is learnt is learnt for all connections to the destination */
 	__u32 queue_rounds; /* PC_DELAY_WEIGHTED: rounds in a row with a standing queue that make a signal; 0:
 			       never */
+	__u32 gain_guard; /* PC_DELAY_WEIGHTED: 1: a connection that has sent much leaves a path only for one that gives more */
+	__u32 unused;
 	__u64 congestion_min_ns; /* back-off between decisions on congestion: first wait */
 	__u64 congestion_max_ns; /* longest wait */
 	__u64 failure_min_ns; /* back-off between decisions on path failures: first wait */
@@ -79,7 +83,17 @@ struct pc_config {
 			       one's, nor beyond the timeout; 0: to any */
 	__u64 plb_pause_ns; /* PC_PLB: no moves on congestion for once to twice this after a timeout */
 };
-_Static_assert(sizeof(struct pc_config) == 112, "shared with Rust");
+_Static_assert(sizeof(struct pc_config) == 120, "shared with Rust");
+
+/* What a connection has of its path (gain.h). */
+struct pc_share {
+	__u64 epoch_ns; /* when the present epoch began; 0: with the next round */
+	__u32 most_q16; /* its largest share of the path in a round of this epoch in which that was full; 0: none was */
+	__u32 mean_q16; /* the same, as a moving average over the epochs that had such rounds */
+	__u32 epochs; /* how many these are, since it is on this path */
+	__u32 delivered; /* segments of the round before */
+};
+_Static_assert(sizeof(struct pc_share) == 24, "shared with Rust");
 
 /* A connection's state; pc_open sets all of it. */
 struct pc_conn {
@@ -89,6 +103,7 @@ struct pc_conn {
 	struct pc_mean cwnd; /* since the last decision */
 	struct pc_mean rtt; /* since the last decision, without the rounds that are not judged */
 	struct pc_mean rate; /* bytes delivered and nanoseconds, as rtt */
+	struct pc_share share;
 	__u64 lowest_rtt_ns; /* of the paths; 0: not known */
 	__u64 round_ns; /* when the last round ended */
 	__u64 plb_pause_ns; /* no moves on congestion before this time */
@@ -112,7 +127,7 @@ struct pc_conn {
 	__u32 queue_rounds; /* rounds in a row with a standing queue */
 	__u32 allowed; /* bit set of the paths that it may take, for instance by its source address; 0: all */
 };
-_Static_assert(sizeof(struct pc_conn) == 328, "shared with Rust");
+_Static_assert(sizeof(struct pc_conn) == 352, "shared with Rust");
 
 struct pc_decision {
 	__u32 path; /* index of the path to use from now on */
@@ -210,6 +225,16 @@ POLICY_FN void pc_stay(const struct pc_conn *conn, struct pc_decision *decision)
 	decision->decided = 0;
 	decision->stay = PC_NO_STAY;
 	decision->unused = 0;
+}
+
+/* The connection is on another path: what it has of that is not known yet. */
+POLICY_FN void pc_share_clear(struct pc_share *share)
+{
+	share->epoch_ns = 0;
+	share->most_q16 = 0;
+	share->mean_q16 = 0;
+	share->epochs = 0;
+	share->delivered = 0;
 }
 
 /* Restarts what is measured between two decisions. */

@@ -39,5 +39,6 @@ pub(super) fn stay(stay: Stay) -> &'static str {
         Stay::BackOff => "it came within the back-off",
         Stay::TooFew => "it takes more of them",
         Stay::ByPolicy => "the policy moves no connection for it",
+        Stay::NoGain => "no other path is known to give more",
     }
 }
