@@ -7,8 +7,7 @@
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::{
-    io,
-    io::Read,
+    io::{self, Read},
     os::{
         linux::net::SocketAddrExt,
         unix::net::{self, SocketAddr},

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rand_pcg::Pcg32;
 use sidestep_net::{Bytes, Span};
-use sidestep_scenario::{workload, workload::SizeDistribution};
+use sidestep_scenario::workload::{self, SizeDistribution};
 
 use super::Monotonic;
 

@@ -7,8 +7,8 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::indexing_slicing))]
 
 use std::{
-    fmt, fs,
-    fs::File,
+    fmt,
+    fs::{self, File},
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     path::{Path, PathBuf},

@@ -9,10 +9,12 @@ use std::{
 use nix::{
     errno::Errno,
     net::if_::if_nametoindex,
-    sys::socket::{
-        ControlMessageOwned, MsgFlags, RecvMsg, SockaddrStorage, TimestampingFlag, recvmsg, setsockopt, sockopt,
+    sys::{
+        socket::{
+            ControlMessageOwned, MsgFlags, RecvMsg, SockaddrStorage, TimestampingFlag, recvmsg, setsockopt, sockopt,
+        },
+        time::TimeSpec,
     },
-    sys::time::TimeSpec,
 };
 use sidestep_net::Time;
 use sidestep_proto::stamp::WallTime;

@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, num::NonZeroU32};
 
 use ipnet::Ipv6Net;
-use serde::{Deserialize, Deserializer, de::Error as _, de::IgnoredAny};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, IgnoredAny},
+};
 
 use crate::{
     Attached, BurstLoss, Channel, Dumbbell, FatTree, Files, Link, NamedPath, Node, NodeKind, ParallelPaths, ParseError,

@@ -6,7 +6,10 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use sidestep_hostd::{MetricsConfig, paths::MarkBits, paths::Via, paths::is_interface_name};
+use sidestep_hostd::{
+    MetricsConfig,
+    paths::{MarkBits, Via, is_interface_name},
+};
 use sidestep_linux::{netlink::Family, probe::Egress};
 use sidestep_net::{
     ParseError, Rate, SettingsTable as _, Span,

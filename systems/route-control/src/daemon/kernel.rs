@@ -20,8 +20,9 @@ use std::{
 
 use ipnet::IpNet;
 use sidestep_hostd::{
-    AgentError, paths::MarkBits, paths::tables, routing::Domain, routing::KernelRouting, routing::Refusal,
-    routing::RouteKey, routing::Routes,
+    AgentError,
+    paths::{MarkBits, tables},
+    routing::{Domain, KernelRouting, Refusal, RouteKey, Routes},
 };
 use sidestep_linux::{
     bpf::MAX_SLOTS,

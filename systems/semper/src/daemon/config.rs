@@ -8,8 +8,8 @@ use serde::Deserialize;
 use sidestep_balance::{BalanceMode, Balanced, PathSet};
 use sidestep_control::assign_path_ids;
 use sidestep_hostd::{
-    MetricsConfig, paths::Checker, paths::MarkBits, paths::Places, paths::StaticDestination, paths::StaticPath,
-    paths::is_interface_name,
+    MetricsConfig,
+    paths::{Checker, MarkBits, Places, StaticDestination, StaticPath, is_interface_name},
 };
 use sidestep_net::{
     ParseError,

@@ -7,7 +7,10 @@ use std::{
 
 use ipnet::IpNet;
 use sidestep_balance::ALL_LIVE;
-use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::PathRoute, paths::StaticDestination};
+use sidestep_hostd::{
+    AgentError,
+    paths::{DestinationPaths, PathRoute, StaticDestination},
+};
 use sidestep_linux::netlink::NextHop;
 
 use super::{

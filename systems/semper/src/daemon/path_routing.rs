@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use sidestep_hostd::{
-    AgentError, paths, paths::DestinationPaths, paths::Exceptions, paths::HostPath, paths::Interfaces, paths::MarkBits,
-    paths::PathRoute, paths::Room, paths::Slots, paths::Underlay, routing::Drift, routing::KernelRouting,
-    routing::Refusal, routing::RouteKey,
+    AgentError,
+    paths::{self, DestinationPaths, Exceptions, HostPath, Interfaces, MarkBits, PathRoute, Room, Slots, Underlay},
+    routing::{Drift, KernelRouting, Refusal, RouteKey},
 };
 use sidestep_linux::netlink::{Family, LOCAL, MarkRule, Netlink, RouteRule, RoutingChange};
 

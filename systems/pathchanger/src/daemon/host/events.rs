@@ -4,7 +4,10 @@ use std::{cell::RefCell, collections::BTreeMap, net::SocketAddr, rc::Rc};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::HostPath};
+use sidestep_hostd::{
+    AgentError,
+    paths::{DestinationPaths, HostPath},
+};
 use sidestep_linux::monotonic_now;
 use sidestep_net::Time;
 

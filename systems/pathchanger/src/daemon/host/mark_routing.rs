@@ -7,8 +7,9 @@ use std::{
 
 use ipnet::IpNet;
 use sidestep_hostd::{
-    AgentError, paths, paths::DestinationPaths, paths::Exceptions, paths::HostPath, paths::Underlay, routing::Drift,
-    routing::KernelRouting, routing::Refusal, routing::Routes,
+    AgentError,
+    paths::{self, DestinationPaths, Exceptions, HostPath, Underlay},
+    routing::{Drift, KernelRouting, Refusal, Routes},
 };
 use sidestep_linux::netlink::{Family, Netlink, NextHop, RoutingChange};
 

@@ -1,6 +1,10 @@
 //! What other programs of the host do with marks, and whether they masquerade: looked at when the agent starts, and again while it works.
 
-use sidestep_hostd::{AgentError, firewall::Firewall, firewall::RestoredMarks, paths::MarkBits};
+use sidestep_hostd::{
+    AgentError,
+    firewall::{Firewall, RestoredMarks},
+    paths::MarkBits,
+};
 use sidestep_linux::{
     marks::{Collision, Hook, MarkUses},
     netlink::{Family, Netlink},

@@ -2,7 +2,10 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use sidestep_hostd::{AgentError, paths::MarkBits, paths::tables};
+use sidestep_hostd::{
+    AgentError,
+    paths::{MarkBits, tables},
+};
 use sidestep_linux::{
     claim::{Claim, Claimant},
     netlink::{Family, LOCAL, MarkRule, RouteRule},

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr, time::Instant};
 
 use ipnet::IpNet;
-use sidestep_hostd::{paths::DestinationPaths, paths::HostPath};
+use sidestep_hostd::paths::{DestinationPaths, HostPath};
 
 use super::{events::SetRecord, quality::Prefixes, reach::Reach, withdrawn::Withdrawn};
 use crate::daemon::program::{Names, SourcesByPath};

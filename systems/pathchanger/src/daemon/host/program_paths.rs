@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use sidestep_hostd::{AgentError, paths, paths::DestinationPaths, paths::Placement, paths::Room, paths::Slots};
+use sidestep_hostd::{
+    AgentError,
+    paths::{self, DestinationPaths, Placement, Room, Slots},
+};
 use sidestep_policy::PolicySettings;
 
 use super::{

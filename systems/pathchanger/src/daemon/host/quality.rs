@@ -8,7 +8,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use sidestep_hostd::{paths::DestinationPaths, paths::HostPath};
+use sidestep_hostd::paths::{DestinationPaths, HostPath};
 use sidestep_linux::{
     LinuxError,
     sock_diag::{SockDiag, TcpInfo},

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use serde::Serialize;
-use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::resolve_quietly};
+use sidestep_hostd::{
+    AgentError,
+    paths::{DestinationPaths, resolve_quietly},
+};
 use sidestep_linux::netlink::{InterfaceAddress, Netlink, block_on};
 
 use super::{HostConfig, interfaces, paths_in_place::PathsInPlace, sources};

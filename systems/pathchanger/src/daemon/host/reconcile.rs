@@ -5,7 +5,10 @@ use std::{
     net::Ipv6Addr,
 };
 
-use sidestep_hostd::{AgentError, paths::DestinationPaths, paths::Room};
+use sidestep_hostd::{
+    AgentError,
+    paths::{DestinationPaths, Room},
+};
 use sidestep_linux::netlink::NextHop;
 use sidestep_policy::raw::MAX_PATHS;
 

@@ -5,7 +5,7 @@
 //! that new connections are drawn by. It is kept and taken over as rules and routes are, by its name.
 
 use ipnet::IpNet;
-use sidestep_hostd::{paths::DestinationPaths, paths::MarkBits};
+use sidestep_hostd::paths::{DestinationPaths, MarkBits};
 use sidestep_linux::{
     netlink::Family,
     nftables::{Draw, DrawTable, Share},

@@ -12,7 +12,8 @@ use std::{
 use ipnet::IpNet;
 use serde::Serialize;
 use sidestep_hostd::{
-    AgentError, paths::DestinationPaths, paths::HostPath, paths::PathRoute, paths::StaticDestination,
+    AgentError,
+    paths::{DestinationPaths, HostPath, PathRoute, StaticDestination},
 };
 use sidestep_linux::netlink::{Family, Flow, Interface, InterfaceAddress, Netlink, NextHop};
 

@@ -9,7 +9,8 @@ use std::{
 
 use sidestep_api::Binding;
 use sidestep_hostd::{
-    AgentError, routing::Domain, routing::KernelRouting, routing::Refusal, routing::RouteKey, routing::Routes,
+    AgentError,
+    routing::{Domain, KernelRouting, Refusal, RouteKey, Routes},
 };
 use sidestep_linux::{
     LinuxError,

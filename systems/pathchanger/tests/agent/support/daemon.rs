@@ -1,6 +1,11 @@
 //! A host agent or router daemon, on a thread inside a node.
 
-use std::{os::fd::AsFd, pin::Pin, sync::mpsc, thread, thread::JoinHandle};
+use std::{
+    os::fd::AsFd,
+    pin::Pin,
+    sync::mpsc,
+    thread::{self, JoinHandle},
+};
 
 use nix::sched::{CloneFlags, setns};
 use sidestep_hostd::{AgentError, Shutdown};
