@@ -56,6 +56,8 @@ fn start_logging(cli: &Cli) {
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // Where no process reads them, no process would read a complaint either.
     let logs = logs.with_target(false).log_internal_errors(false);
+    // Another crate of the build may turn colours on, and logs are for files as well.
+    let logs = logs.with_ansi(false);
     match cli.log_format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
