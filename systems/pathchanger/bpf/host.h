@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What host.bpf.c and the agent exchange through maps; mirrored in crates/linux/src/bpf/host.rs. */
+/* What host.bpf.c and the agent exchange through maps; mirrored in src/daemon/program.rs. */
 #ifndef SIDESTEP_HOST_H
 #define SIDESTEP_HOST_H
 

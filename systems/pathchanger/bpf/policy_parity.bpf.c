@@ -34,7 +34,7 @@ struct parity_ctx {
 	struct pc_conn conn; /* read and written */
 	struct pc_decision decision; /* written */
 };
-_Static_assert(sizeof(struct parity_ctx) == 1216, "shared with Rust");
+_Static_assert(sizeof(struct parity_ctx) == 1208, "shared with Rust");
 
 /* What is learnt together: by a connection and those that the test knows of, or by several processors at once. */
 struct {
@@ -125,7 +125,7 @@ struct cost_ctx {
 	__u32 unused;
 	struct parity_ctx call; /* the first call */
 };
-_Static_assert(sizeof(struct cost_ctx) == 1240, "shared with Rust");
+_Static_assert(sizeof(struct cost_ctx) == 1232, "shared with Rust");
 
 /* What a call costs on this processor, with all that it reads in the cache. */
 SEC("syscall")

@@ -11,6 +11,7 @@
 /* The kernel's own spellings, so that meeting <linux/types.h> later is no conflict. */
 #if !defined(__VMLINUX_H__) && !defined(_LINUX_TYPES_H)
 typedef unsigned char __u8;
+typedef unsigned short __u16;
 typedef unsigned int __u32;
 typedef unsigned long long __u64;
 typedef long long __s64;

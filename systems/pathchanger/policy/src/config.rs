@@ -76,7 +76,6 @@ impl TryFrom<&PolicySettings> for raw::Config {
             shared: (settings.weights == WeightsName::Prefix || settings.policy == PolicyName::DelayWeighted).into(),
             queue_rounds: settings.queue_rounds,
             gain_guard: settings.gain_guard.into(),
-            unused: 0,
             rtt_guard_ns: settings.rtt_guard.as_nanos(),
             plb_pause_ns: settings.plb_pause.as_nanos(),
         })
@@ -169,7 +168,6 @@ mod tests {
             shared: 1,
             queue_rounds: 8,
             gain_guard: 0,
-            unused: 0,
             retransmit_burst: 3,
             jitter_q16: 32_768,
             congestion_min_ns: 100_000_000,

@@ -40,8 +40,10 @@ pub struct Config {
     pub next_rtos: u32,
     /// Rounds after a move that are not judged.
     pub settle_rounds: u32,
+    /// 1: a connection that has sent much leaves a path only for one that gives more.
+    pub gain_guard: u16,
     /// 1: a move that reorders packets halves the reward of what it led to.
-    pub reorder_guard: u32,
+    pub reorder_guard: u16,
     /// Congested rounds in a row after which `PC_PLB` moves when idle.
     pub plb_idle_rounds: u32,
     /// Congested rounds in a row after which `PC_PLB` moves with packets in flight.
@@ -52,10 +54,6 @@ pub struct Config {
     pub shared: u32,
     /// Rounds in a row with a standing queue that make a signal; 0 for never.
     pub queue_rounds: u32,
-    /// 1: a connection that has sent much leaves a path only for one that gives more.
-    pub gain_guard: u32,
-    /// Zero.
-    pub unused: u32,
     /// First wait after a decision on congestion.
     pub congestion_min_ns: u64,
     /// Longest wait after a decision on congestion.
@@ -401,8 +399,8 @@ macro_rules! sizes {
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
     )*};
 }
-sizes!(Config: 120, Path: 40, Exp3: 128, Backoff: 24, Mean: 16, Share: 24, Conn: 352, Round: 56, Decision: 24);
-sizes!(Parity: 1216, Sharing: 168, Shared: 1936, Quality: 104);
+sizes!(Config: 112, Path: 40, Exp3: 128, Backoff: 24, Mean: 16, Share: 24, Conn: 352, Round: 56, Decision: 24);
+sizes!(Parity: 1208, Sharing: 168, Shared: 1936, Quality: 104);
 
 #[cfg(test)]
 mod tests {

@@ -65,7 +65,8 @@ struct pc_config {
 	__u32 reward; /* enum pc_reward, of PC_EXP3 and PC_EXP3_IX */
 	__u32 next_rtos; /* PC_NEXT: timeouts in a row that make it move; 0 counts as 1 */
 	__u32 settle_rounds; /* rounds after a move that are not judged */
-	__u32 reorder_guard; /* 1: a move that reorders packets halves the reward of what it led to */
+	__u16 gain_guard; /* PC_DELAY_WEIGHTED: 1: a connection that has sent much leaves a path only for one that gives more */
+	__u16 reorder_guard; /* 1: a move that reorders packets halves the reward of what it led to */
 	__u32 plb_idle_rounds; /* PC_PLB: congested rounds in a row that move it when idle; 0: never */
 	__u32 plb_rounds; /* PC_PLB: congested rounds in a row that move it with packets in flight */
 	__u32 ack_quiet_q16; /* data that comes again is a signal if none was new for so much of the RTO;
@@ -73,8 +74,6 @@ struct pc_config {
 	__u32 shared; /* 1: what is learnt is learnt for all connections to the destination */
 	__u32 queue_rounds; /* PC_DELAY_WEIGHTED: rounds in a row with a standing queue that make a signal; 0:
 			       never */
-	__u32 gain_guard; /* PC_DELAY_WEIGHTED: 1: a connection that has sent much leaves a path only for one that gives more */
-	__u32 unused;
 	__u64 congestion_min_ns; /* back-off between decisions on congestion: first wait */
 	__u64 congestion_max_ns; /* longest wait */
 	__u64 failure_min_ns; /* back-off between decisions on path failures: first wait */
@@ -83,7 +82,7 @@ struct pc_config {
 			       one's, nor beyond the timeout; 0: to any */
 	__u64 plb_pause_ns; /* PC_PLB: no moves on congestion for once to twice this after a timeout */
 };
-_Static_assert(sizeof(struct pc_config) == 120, "shared with Rust");
+_Static_assert(sizeof(struct pc_config) == 112, "shared with Rust");
 
 /* What a connection has of its path (gain.h). */
 struct pc_share {
