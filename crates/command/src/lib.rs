@@ -8,7 +8,7 @@
 //! ```
 //! use sidestep_command::{Command, Outcome, Registry, println};
 //!
-//! /// Greet somebody
+//! /// Greet a person
 //! #[derive(clap::Args)]
 //! struct Greet {
 //!     /// Whom
@@ -45,5 +45,5 @@ pub use self::{
     group::{EDGE, Group, Status},
     registry::{Command, Invocation, Registry},
     reports::{obstacles, parse_interval, plain_table, print_json, print_obstacles, print_stopped},
-    signals::{announce, at_hangups, runtime, stopped, stopped_or_relieved, until_signalled},
+    signals::{announce, at_hangups, reread, run_daemon, runtime, stopped, stopped_or_relieved, until_signalled},
 };

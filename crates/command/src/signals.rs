@@ -14,7 +14,7 @@ use tokio::{
     task::spawn_blocking,
 };
 
-use crate::Failure;
+use crate::{Failure, Outcome};
 
 /// Threads for what would hold up the loop of a daemon, such as computing paths.
 const BLOCKING_THREADS: usize = 4;
@@ -49,6 +49,25 @@ pub fn at_hangups<T: Send + 'static>(read: impl Fn() -> Option<T> + Send + Sync 
         }
     });
     receive
+}
+
+/// What `read` gives of a file at each SIGHUP, if there is one; a failure is logged, and `what` stays what it was.
+pub fn reread<T: Send + 'static>(
+    what: &'static str,
+    read: impl Fn() -> Result<Option<T>, Failure> + Send + Sync + 'static,
+) -> UnboundedReceiver<T> {
+    at_hangups(move || {
+        let failed = |error| tracing::error!("{what} stays what it was: {error}");
+        read().map_err(failed).ok().flatten()
+    })
+}
+
+/// Runs a daemon until it ends; what waits for signals is made in its runtime.
+pub fn run_daemon<E>(work: impl AsyncFnOnce() -> Result<(), E>) -> Outcome
+where
+    Failure: From<E>,
+{
+    runtime()?.block_on(work()).map_err(Failure::from)
 }
 
 /// Completes when a signal ends the agent; SIGUSR2 makes it leave everything to the next one.

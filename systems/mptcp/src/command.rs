@@ -8,8 +8,8 @@ use std::{
 };
 
 use sidestep_command::{
-    Command, Failure, Outcome, announce, at_hangups, plain_table, print_json, print_stopped, println, read, runtime,
-    stopped_or_relieved, warn_of,
+    Command, Failure, Outcome, announce, plain_table, print_json, print_stopped, println, read, reread, run_daemon,
+    runtime, stopped_or_relieved, warn_of,
 };
 
 use self::args::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun};
@@ -43,17 +43,16 @@ fn run_path_manager(args: MptcpPmRun) -> Outcome {
         keep: args.keep,
         dry_run: args.dry_run,
     };
-    let reread = move || {
+    let again = move || {
         if args.config.is_none() {
             tracing::info!("there is no configuration file to read again");
-            return None;
+            return Ok(None);
         }
-        let failed = |error| tracing::error!("the configuration stays what it was: {error}");
-        read_config(&args).map_err(failed).ok()
+        read_config(&args).map(Some)
     };
-    runtime()?
-        .block_on(async { run_mptcp_pm(options, at_hangups(reread), announce, stopped_or_relieved()).await })
-        .map_err(Failure::from)
+    run_daemon(async || {
+        run_mptcp_pm(options, reread("the configuration", again), announce, stopped_or_relieved()).await
+    })
 }
 
 /// Reads the file, if there is one; what the command line sets wins for connections that no rule names.

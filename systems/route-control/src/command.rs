@@ -9,17 +9,16 @@ use std::{
     fmt::Write,
     io::{IsTerminal, stdout},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::Path,
     sync::atomic::Ordering,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use comfy_table::Table;
 use sidestep_command::{
-    Command, EDGE, Failure, Outcome, Status, announce, at_hangups, out, plain_table, print, print_json,
-    print_obstacles, print_stopped, println, read, runtime, stopped_or_relieved, until_signalled,
+    Command, EDGE, Failure, Outcome, Status, announce, out, plain_table, print, print_json, print_obstacles,
+    print_stopped, println, read, reread, run_daemon, runtime, stopped_or_relieved, until_signalled,
 };
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::{
     args::{RouteControlArgs, RouteControlCommand, RouteControlNumbers, RouteControlRun},
@@ -77,9 +76,10 @@ fn control(args: RouteControlRun) -> Outcome {
         keep: args.keep,
         dry_run: args.dry_run,
     };
-    runtime()?
-        .block_on(async { run_route_control(options, reread(path, given), announce, stopped_or_relieved()).await })
-        .map_err(Failure::from)
+    let again = move || read_with(&path, given).map(Some);
+    run_daemon(async || {
+        run_route_control(options, reread("the configuration", again), announce, stopped_or_relieved()).await
+    })
 }
 
 /// Reads a route controller's file.
@@ -93,14 +93,6 @@ fn read_with(path: &Path, metrics: Option<SocketAddr>) -> Result<RouteControlCon
     let mut config = RouteControlConfig::parse(&text).map_err(|error| Failure::usage(error.in_file(&name)))?;
     config.metrics.listen = metrics.or(config.metrics.listen);
     Ok(config)
-}
-
-/// The configuration file, read again at each SIGHUP; one with a mistake is reported and left alone.
-fn reread(path: PathBuf, metrics: Option<SocketAddr>) -> UnboundedReceiver<RouteControlConfig> {
-    at_hangups(move || {
-        let failed = |error| tracing::error!("the configuration stays what it was: {error}");
-        read_with(&path, metrics).map_err(failed).ok()
-    })
 }
 
 /// Prints that a configuration is in order, and how fast it probes.

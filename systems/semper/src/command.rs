@@ -3,14 +3,13 @@
 mod args;
 mod examination;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sidestep_command::{
-    Command, EDGE, Failure, Outcome, Status, announce, at_hangups, plain_table, print_json, print_obstacles,
-    print_stopped, println, read, runtime, stopped_or_relieved,
+    Command, EDGE, Failure, Outcome, Status, announce, plain_table, print_json, print_obstacles, print_stopped,
+    println, read, reread, run_daemon, runtime, stopped_or_relieved,
 };
 use sidestep_hostd::MetricsConfig;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::args::{EdgeRun, EdgeStop, EdgeWhere};
 use crate::daemon::{
@@ -61,9 +60,8 @@ fn run_balancer(args: EdgeRun) -> Outcome {
         offload: args.offload.is_some(),
         dry_run: args.dry_run,
     };
-    runtime()?
-        .block_on(async { run_edge(options, reread(args.config, given), announce, stopped_or_relieved()).await })
-        .map_err(Failure::from)
+    let again = move || read_config(&args.config, &given).map(Some);
+    run_daemon(async || run_edge(options, reread("the configuration", again), announce, stopped_or_relieved()).await)
 }
 
 fn read_config(path: &Path, given: &MetricsConfig) -> Result<EdgeConfig, Failure> {
@@ -72,14 +70,6 @@ fn read_config(path: &Path, given: &MetricsConfig) -> Result<EdgeConfig, Failure
     let mut config = parsed.in_file(&name);
     config.metrics.listen = given.listen.or(config.metrics.listen);
     Ok(config)
-}
-
-/// The configuration file, read again at each SIGHUP; one with a mistake is reported and left alone.
-fn reread(path: PathBuf, given: MetricsConfig) -> UnboundedReceiver<EdgeConfig> {
-    at_hangups(move || {
-        let failed = |error| tracing::error!("the configuration stays what it was: {error}");
-        read_config(&path, &given).map_err(failed).ok()
-    })
 }
 
 /// Prints that a configuration is in order, and what the other edge must have alike.

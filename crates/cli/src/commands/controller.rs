@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use sidestep_api::chain;
-use sidestep_command::{Failure, Outcome, announce, at_hangups, print_json, read, runtime, stopped, warn_of};
+use sidestep_command::{Failure, Outcome, announce, print_json, read, reread, runtime, stopped, warn_of};
 use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, ServeError, serve};
 use sidestep_hostd::Scrapes;
 use sidestep_net::{Topology, topology_file};
@@ -34,10 +34,7 @@ pub fn run(args: ControllerArgs) -> Outcome {
         let listener = sidestep_api::listen(&args.listen).await?;
         let scrapes = Scrapes::listen_if(args.metrics).await.map_err(Failure::run)?;
         let path = args.topology;
-        let topologies = at_hangups(move || {
-            let failed = |error| tracing::error!("the topology stays what it was: {error}");
-            read_network(&path, settings).map_err(failed).ok()
-        });
+        let topologies = reread("the topology", move || read_network(&path, settings).map(Some));
         serve(controller, listener, topologies, scrapes, announce, stopped()).await.map_err(not_served)
     });
     // The paths that may still be being computed are not needed any more.

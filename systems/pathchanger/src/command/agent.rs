@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use ipnet::Ipv6Net;
 use sidestep_api::HostIdentity;
 use sidestep_command::{
-    Failure, Outcome, announce, at_hangups, plain_table, print_json, print_obstacles, print_stopped, println, read,
-    runtime, stopped_or_relieved, warn_of, write_proposal,
+    Failure, Outcome, announce, plain_table, print_json, print_obstacles, print_stopped, println, read, reread,
+    run_daemon, runtime, stopped_or_relieved, warn_of, write_proposal,
 };
 use sidestep_hostd::{Captured, MetricsConfig, captured};
 use sidestep_linux::{LinuxError, netlink::InnerRoute};
 use sidestep_net::ParseError;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
     args::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus},
@@ -68,9 +67,14 @@ fn run_agent(args: AgentRun) -> Outcome {
         announce();
     };
     let config = args.config;
-    runtime()?
-        .block_on(async { run_host(options, reread(config, given, follows), ready, stopped_or_relieved()).await })
-        .map_err(Failure::from)
+    let again = move || {
+        let Some(path) = &config else {
+            tracing::info!("there is no configuration file to read again");
+            return Ok(None);
+        };
+        read_config(path, &given, follows).map(Some)
+    };
+    run_daemon(async || run_host(options, reread("the configuration", again), ready, stopped_or_relieved()).await)
 }
 
 /// Reads the file; what the command line sets for metrics wins. An agent that follows no controller needs a destination.
@@ -88,18 +92,6 @@ pub(super) fn read_config(path: &Path, given: &MetricsConfig, follows: bool) -> 
     config.metrics.listen = given.listen.or(config.metrics.listen);
     config.metrics.bpf_stats |= given.bpf_stats;
     Ok(config)
-}
-
-/// The configuration file, read again at each SIGHUP; one with a mistake is reported and left alone.
-fn reread(path: Option<PathBuf>, given: MetricsConfig, follows: bool) -> UnboundedReceiver<HostConfig> {
-    at_hangups(move || {
-        let Some(path) = &path else {
-            tracing::info!("there is no configuration file to read again");
-            return None;
-        };
-        let failed = |error| tracing::error!("the configuration stays what it was: {error}");
-        read_config(path, &given, follows).map_err(failed).ok()
-    })
 }
 
 /// Where the agent keeps its state. `None`, with the reason, if the default place is not usable and the user named no

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_command::{Failure, Outcome, announce, at_hangups, print_stopped, runtime, stopped_or_relieved};
+use sidestep_command::{
+    Failure, Outcome, announce, at_hangups, print_stopped, run_daemon, runtime, stopped_or_relieved,
+};
 
 use super::args::{RouterArgs, RouterCommand, RouterRun};
 use crate::daemon::{RouterOptions, run_router, stop_router};
@@ -25,9 +27,7 @@ fn run_the_router(args: RouterRun) -> Outcome {
         keep: args.keep,
         metrics: args.metrics,
     };
-    runtime()?
-        .block_on(async { run_router(options, at_hangups(|| Some(())), announce, stopped_or_relieved()).await })
-        .map_err(Failure::from)
+    run_daemon(async || run_router(options, at_hangups(|| Some(())), announce, stopped_or_relieved()).await)
 }
 
 fn stop_the_router(json: bool) -> Outcome {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
-use sidestep_command::{Failure, Outcome, announce, runtime, stopped_or_relieved};
+use sidestep_command::{Outcome, announce, run_daemon, stopped_or_relieved};
 use sidestep_net::Span;
 
 use crate::reflector::{ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
@@ -56,5 +56,5 @@ pub(super) fn run(args: ReflectorArgs) -> Outcome {
         rate: args.rate,
     };
     let options = ReflectorOptions { listen: args.listen, config, metrics: args.metrics };
-    runtime()?.block_on(async { run_reflector(options, announce, stopped_or_relieved()).await }).map_err(Failure::from)
+    run_daemon(async || run_reflector(options, announce, stopped_or_relieved()).await)
 }
