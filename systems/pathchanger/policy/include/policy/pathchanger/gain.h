@@ -8,7 +8,7 @@
  * paths would give:
  *
  *   room    what is not in use of a path's rate, by the controller's report
- *   joined  1 / (1 / rate + 1 / y), where connections of this host lately had y each while the path was full: with k
+ *   joined  1 / (1 / rate + 1 / y), where connections of this host recently had y each while the path was full: with k
  *           that share it alike, y is rate / k, and this is rate / (k + 1)
  *
  * It leaves if that is an eighth more; or a quarter less at most, if the other path is idle and its own is shared, as an
@@ -48,6 +48,12 @@ POLICY_FN __u64 pc_rate_of(const struct pc_path *path)
 	__u64 transfer_ns = path->transfer_ns;
 
 	return 16000000000000ULL / (transfer_ns + pc_zero(transfer_ns)) * (1 - pc_zero(transfer_ns));
+}
+
+/* Bytes a second that a share of a path is. */
+POLICY_FN __u64 pc_rate_at(const struct pc_path *path, __u32 share_q16)
+{
+	return ((pc_rate_of(path) >> 8) * (share_q16 & (4 * PC_Q16_ONE - 1))) >> 8;
 }
 
 /* What share of a path `bytes` in `ns` are, Q16, at most 2. */
@@ -106,7 +112,7 @@ POLICY_LARGE_FN __u32 pc_share_epoch(struct pc_share *share, const struct pc_pat
 		return 0;
 	share->mean_q16 = share->epochs ? (share->mean_q16 + most) / 2 : most;
 	share->epochs += share->epochs < PC_EPOCHS;
-	rate = ((pc_rate_of(path) >> 8) * share->mean_q16) >> 8;
+	rate = pc_rate_at(path, share->mean_q16);
 	if (pc_since(round->now_ns, quality->rate_ns) < PC_RATE_AGE_NS)
 		rate = (3 * (quality->rate & (PC_MAX_NS - 1)) + rate) / 4;
 	quality->rate = rate;
@@ -133,15 +139,18 @@ struct pc_offer {
 	__u32 share_q16; /* what it has of that */
 	__u32 among; /* the paths that it may take, as a bit set */
 	__u32 random;
-	/* The rest is computed of these. */
-	__u64 mine; /* bytes a second that it has */
-	__u32 reported; /* 1: what is not in use of paths is known */
-	__u32 shares; /* 1: it has not its own path for itself */
+};
+
+/* What offers are compared with. */
+struct pc_own {
+	__u64 mine; /* bytes a second that the connection has */
+	__u64 reported; /* 1: what is not in use of paths is known */
+	__u64 shares; /* 1: it has not its own path for itself */
 };
 
 /* What path `i` gives to one connection more, in bytes a second, below 2^46; 0 if that is too little. */
 POLICY_FN __u64 pc_offered(const struct pc_paths *paths, const struct pc_shared *shared, const struct pc_offer *offer,
-			   __u32 i)
+			   const struct pc_own *own, __u32 i)
 {
 	const struct pc_quality *quality = &shared->quality[i];
 	__u64 rate = pc_rate_of(&paths->path[i]), had = quality->rate & (PC_MAX_NS - 1), joined, room, offered, wanted;
@@ -149,42 +158,44 @@ POLICY_FN __u64 pc_offered(const struct pc_paths *paths, const struct pc_shared 
 	/* Thousands of bytes, so that the product has room. */
 	joined = (rate >> 10) * (had >> 10) / ((rate >> 10) + (had >> 10) + 1) << 10;
 	joined *= pc_above(PC_RATE_AGE_NS, pc_since(offer->now_ns, quality->rate_ns));
-	room = pc_lesser(paths->path[i].room & (PC_MAX_NS - 1), rate) * offer->reported;
+	room = pc_lesser(paths->path[i].room & (PC_MAX_NS - 1), rate) * own->reported;
 	offered = pc_choose(joined, room, pc_above(room, joined)) * (offer->among >> i & 1);
-	wanted = pc_choose(PC_MORE_Q3, PC_IDLE_Q3, offer->shares & pc_above(4 * room, 3 * rate));
-	return offered * (1 - pc_above(wanted * offer->mine, 8 * offered));
+	wanted = pc_choose(PC_MORE_Q3, PC_IDLE_Q3, own->shares & pc_above(4 * room, 3 * rate));
+	return offered * (1 - pc_above(wanted * own->mine, 8 * offered));
 }
 
 /*
  * Draws one of the paths that give enough, by what they give, and whether the connection goes there; returns
  * PC_MAX_PATHS if it stays.
  */
-POLICY_LARGE_FN __u32 pc_best_offer(const struct pc_paths *paths, const struct pc_shared *shared, struct pc_offer *offer)
+POLICY_LARGE_FN __u32 pc_best_offer(const struct pc_paths *paths, const struct pc_shared *shared,
+				    const struct pc_offer *offer)
 {
 	__u64 total = 0, best = 0, point, passed = 0, chance_q16;
-	const struct pc_path *own;
+	const struct pc_path *here;
+	struct pc_own own;
 	__u32 i, path = 0;
 
 	if (!paths || !shared || !offer)
 		return PC_MAX_PATHS;
-	own = &paths->path[PC_INDEX(offer->here)];
-	offer->mine = ((pc_rate_of(own) >> 8) * (offer->share_q16 & (4 * PC_Q16_ONE - 1))) >> 8;
-	offer->shares = (__u32)pc_shares_path(offer->share_q16);
+	here = &paths->path[PC_INDEX(offer->here)];
+	own.mine = pc_rate_at(here, offer->share_q16);
+	own.shares = pc_shares_path(offer->share_q16);
 	/* Its own path is full: if that is not reported, nothing is. */
-	offer->reported = (__u32)pc_reported_full(own);
+	own.reported = pc_reported_full(here);
 	for (i = 0; i < PC_MAX_PATHS; i++) {
-		__u64 offered = pc_offered(paths, shared, offer, i);
+		__u64 offered = pc_offered(paths, shared, offer, &own, i);
 
 		best = pc_choose(best, offered, pc_above(offered, best));
 		total += offered;
 	}
-	chance_q16 = PC_Q16_ONE - pc_lesser((offer->mine << 16) / (best + 1), 3 * PC_Q16_ONE / 4);
+	chance_q16 = PC_Q16_ONE - pc_lesser((own.mine << 16) / (best + 1), 3 * PC_Q16_ONE / 4);
 	chance_q16 = (chance_q16 * pc_lesser(offer->share_q16, PC_Q16_ONE / 2)) >> 16;
 	if (!total || offer->random >> 16 >= chance_q16)
 		return PC_MAX_PATHS;
 	point = pc_scale(pc_remix(offer->random), total);
 	for (i = 0; i < PC_MAX_PATHS - 1; i++) {
-		passed += pc_offered(paths, shared, offer, i);
+		passed += pc_offered(paths, shared, offer, &own, i);
 		path += 1 - (__u32)pc_above(passed, point);
 	}
 	return path;
@@ -193,7 +204,7 @@ POLICY_LARGE_FN __u32 pc_best_offer(const struct pc_paths *paths, const struct p
 /* What was delivered on a path so long ago (17 s) shows nothing of it now: our choice, some half-lives of a queue. */
 #define PC_KNOWN_NS (1ULL << 34)
 
-/* Those of the first `n` paths on which something was delivered lately, as a bit set. */
+/* Those of the first `n` paths on which something was delivered recently, as a bit set. */
 POLICY_LARGE_FN __u32 pc_known_paths(const struct pc_shared *shared, __u32 n, __u64 now_ns)
 {
 	__u32 known = 0, i;
@@ -251,9 +262,6 @@ POLICY_FN __u32 pc_gain(struct pc_conn *conn, const struct pc_config *cfg, const
 	offer.share_q16 = conn->share.mean_q16;
 	offer.among = pc_all_paths(conn) & ~(1u << here) & ~pc_dead_paths(shared, conn->n_paths, round->now_ns);
 	offer.random = random;
-	offer.mine = 0;
-	offer.reported = 0;
-	offer.shares = 0;
 	path = pc_best_offer((const struct pc_paths *)paths, shared, &offer);
 	if (path >= conn->n_paths)
 		return 0;
