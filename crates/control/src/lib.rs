@@ -45,4 +45,4 @@ pub use planner::Planner;
 pub use router_path::{LeftOut, MIN_MTU, RouterPath};
 pub use sidestep_paths::{Access, Ends, Recomputed, access_arcs};
 pub use sids::{LocatorError, Locators};
-pub use weight::{initial_weight, path_usage};
+pub use weight::{initial_weight, path_usage, room};

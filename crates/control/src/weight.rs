@@ -19,16 +19,20 @@ pub fn path_usage(topology: &Topology, arcs: &[ArcId], usage: impl Fn(ArcId) -> 
     Rate::from_bits_per_sec(used)
 }
 
+/// What is not in use of a path's capacity.
+pub fn room(capacity: Rate, usage: Rate) -> Rate {
+    Rate::from_bits_per_sec(capacity.bits_per_sec().saturating_sub(usage.bits_per_sec()))
+}
+
 /// The weight that a host gives a path before it has learnt anything: 1 for each path, or kbit/s.
 ///
 /// What is available is at least a twentieth of the capacity: measurements are up to a second old, and a path that no
 /// connection tries could never be observed to have recovered.
 pub fn initial_weight(initial: InitialName, capacity: Rate, usage: Rate) -> u32 {
-    let capacity = capacity.bits_per_sec();
     let rate = match initial {
         InitialName::Even => return 1,
-        InitialName::Capacity => capacity,
-        InitialName::Available => capacity.saturating_sub(usage.bits_per_sec()).max(capacity / 20),
+        InitialName::Capacity => capacity.bits_per_sec(),
+        InitialName::Available => room(capacity, usage).bits_per_sec().max(capacity.bits_per_sec() / 20),
     };
     u32::try_from(rate / 1_000).unwrap_or(u32::MAX)
 }

@@ -265,7 +265,8 @@ impl Simulation<'_> {
         paths: &[SrPath],
     ) -> Option<PendingConnection> {
         let candidates = self.known.policy_paths(&self.scenario.topology, settings, paths);
-        let request = policy::Request::new(settings, &candidates, self.shared(settings, node, peer)).ok()?;
+        let request =
+            policy::Request::new(settings, &candidates, self.shared(settings, (node, peer), paths.len())).ok()?;
         Some(PendingConnection { node, peer, request, routes: paths.iter().map(|path| path.route).collect() })
     }
 
@@ -278,7 +279,7 @@ impl Simulation<'_> {
     ) -> Option<PathSelector> {
         let random = self.world.steering.draw(node);
         let (now, candidates) = (self.world.now(), self.known.policy_paths(&self.scenario.topology, settings, paths));
-        let shared = self.shared(settings, node, peer);
+        let shared = self.shared(settings, (node, peer), paths.len());
         let connection = policy::Connection::begin(settings, &candidates, shared, now, random).ok()?;
         let routes = paths.iter().map(|path| path.route).collect();
         Some(PathSelector::new(node, connection, routes))

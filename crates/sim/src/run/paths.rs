@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sidestep_control::{initial_weight, path_usage};
+use sidestep_control::{initial_weight, path_usage, room};
 use sidestep_engine::{FlowId, Network};
 use sidestep_net::{ArcId, Bytes, NodeId, Rate, Span, Time, Topology};
 use sidestep_policy as policy;
@@ -45,8 +45,7 @@ impl KnownPaths {
 
     /// What is not in use of a path's rate.
     fn room(&self, topology: &Topology, path: &SrPath) -> Rate {
-        let used = self.usage_of(topology, path).bits_per_sec();
-        Rate::from_bits_per_sec(path.capacity.bits_per_sec().saturating_sub(used))
+        room(path.capacity, self.usage_of(topology, path))
     }
 
     /// The paths as the agent gives them to the program.
@@ -68,15 +67,14 @@ impl KnownPaths {
 }
 
 impl Simulation<'_> {
-    /// What connections of `host` to `peer` learn together.
+    /// What connections of `host` to `peer` over so many `paths` learn together.
     pub(super) fn shared(
         &mut self,
         settings: &PolicySettings,
-        host: NodeId,
-        peer: NodeId,
+        (host, peer): (NodeId, NodeId),
+        paths: usize,
     ) -> Option<Arc<policy::Shared>> {
         let set = self.known.sr_paths.set_of(host, peer)?;
-        let paths = self.known.sr_paths.between(&mut self.world.network, host, peer).len();
         let new = || match settings.gain_guard {
             true => policy::Shared::of_host(host.0, paths),
             false => policy::Shared::default(),
@@ -118,7 +116,7 @@ impl Simulation<'_> {
         for (ends, paths, of_acks) in [((from, to), paths.clone(), false), ((to, from), back.clone(), true)] {
             let candidates = self.known.policy_paths(&self.scenario.topology, &settings, &paths);
             let routes = paths.iter().map(|path| path.route).collect();
-            let shared = self.shared(&settings, ends.0, ends.1);
+            let shared = self.shared(&settings, ends, paths.len());
             let to = self.world.steering.handle_paths(now, flow, of_acks, (&candidates, routes), shared);
             self.world.reroute(flow, to);
         }

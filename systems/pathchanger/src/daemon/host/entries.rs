@@ -1,8 +1,8 @@
 //! What paths are in the program's map.
 
-use sidestep_control::initial_weight;
+use sidestep_control::{initial_weight, room};
 use sidestep_hostd::paths::{DestinationPaths, HostPath};
-use sidestep_net::{InitialName, Rate};
+use sidestep_net::InitialName;
 use sidestep_policy::{Path, PolicyName, PolicySettings, raw};
 
 use crate::daemon::program::SlotPath;
@@ -27,7 +27,7 @@ pub(super) fn entries(set: &DestinationPaths, settings: &PolicySettings) -> Vec<
 
 fn entry(path: &HostPath, initial: InitialName) -> raw::Path {
     let weight = initial_weight(initial, path.capacity, path.usage);
-    let room = Rate::from_bits_per_sec(path.capacity.bits_per_sec().saturating_sub(path.usage.bits_per_sec()));
+    let room = room(path.capacity, path.usage);
     Path { id: path.id, weight, bdp: path.capacity.bytes_in(path.rtt), rtt: path.rtt, room: Some(room) }.to_raw()
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use sidestep_hostd::paths::{PathRoute, Slots};
-    use sidestep_net::Span;
+    use sidestep_net::{Rate, Span};
 
     use super::*;
 
