@@ -5,7 +5,6 @@
 //! file, of any version, runs the program that made the maps, and this knows how to give connections their marks back.
 
 use std::{
-    collections::BTreeMap,
     fmt::Write as _,
     fs::{self, File},
     io::{self, Read},
@@ -166,18 +165,7 @@ fn release(directory: &Path) -> io::Result<()> {
 /// Takes the slots out of all marks of connections to the destinations in `directory`, by a program that comes and goes.
 fn clear(config: &HostConfig, directory: &Path) -> Result<()> {
     let object = load("host", open("host", bytecode!("host"))?)?;
-    let mut program = HostProgram {
-        object,
-        links: Vec::new(),
-        changed: BTreeMap::new(),
-        sources: super::sources::Sources::default(),
-        host_number: 0,
-        spreads: false,
-        pins: None,
-        provisional: false,
-        superseded: None,
-        lock: None,
-    };
+    let mut program = HostProgram::of(object);
     program.configure(config)?;
     // The keys have been the same in all versions.
     let left = MapHandle::from_pinned_path(directory.join("sidestep_dests"));

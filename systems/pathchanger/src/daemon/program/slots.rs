@@ -14,11 +14,7 @@ use sidestep_linux::{
 use sidestep_policy::raw::{self, MAX_PATHS};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{
-    HostPrefix, HostProgram,
-    hash::fnv1a,
-    sources::{MAX_SOURCES, RawSources},
-};
+use super::{HostPrefix, HostProgram, hash::fnv1a, sources::RawSources};
 
 /// A path of a destination, and the mark slot that leads along it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,14 +100,8 @@ impl HostProgram {
 
     /// Whether a path takes packets from this address, as the program decides; `false` for one that is not there.
     pub fn takes_from(&self, destination: IpNet, id: u32, source: IpAddr) -> Result<bool> {
-        let Some(paths) = self.paths_to(destination)? else { return Ok(false) };
-        let mut of = paths.path.iter().zip(paths.sources).take(paths.n as usize);
-        let Some((_, takes)) = of.find(|(path, _)| path.id == id) else { return Ok(false) };
-        let key = HostPrefix::from(IpNet::from(source.to_canonical()));
-        let named = map(&self.object, "sidestep_addrs")?.lookup(key.as_bytes(), MapFlags::ANY);
-        let named = named.map_err(|error| failed(format!("looking up who takes {source}"), &error))?;
-        let bits = named.and_then(|bits| Some(u64::from_ne_bytes(bits.try_into().ok()?)));
-        Ok(takes == 0 || takes & bits.unwrap_or(1 << MAX_SOURCES) != 0)
+        let ways = self.ways_of(destination, Some(source))?;
+        Ok(ways.is_some_and(|ways| ways.paths.iter().any(|way| way.id == id && way.takes)))
     }
 
     /// The other end of each socket of the calling thread's network namespace whose mark has a slot, and the slot.
