@@ -1,12 +1,14 @@
 //! The policy in the kernel and the policy in the simulator are the same function: the BPF program and the native
 //! build are fed the same histories, and all that they know is compared byte by byte.
 
+#[path = "../../../crates/flow-hash/tests/common/any_key.rs"]
+mod any_key;
+
 use std::sync::Arc;
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_flow_hash as flow_hash;
-use sidestep_flow_hash::{FlowHashCall, FlowKey, Symmetry};
+use sidestep_flow_hash::{self as flow_hash, FlowHashCall, Symmetry};
 use sidestep_linux::testing::root_or_skip;
 use sidestep_net::{Bytes, InitialName, Rate, Ratio, Span, Time};
 use sidestep_pathchanger::daemon::{
@@ -18,6 +20,8 @@ use sidestep_policy::{
     raw::{self, Cost, MAX_PATHS, Parity, SHARED_WORDS, Sharing},
 };
 use zerocopy::IntoBytes;
+
+use self::any_key::any_key;
 
 /// Connections of each policy, which have 1 to 16 paths in turn.
 const CONNECTIONS: u64 = PolicyName::ALL.len() as u64 * 16 * 2;
@@ -223,26 +227,6 @@ fn the_kernel_and_the_simulator_hash_flows_alike() {
             kernel.flow_hash(&mut context).unwrap();
             assert_eq!(context, FlowHashCall { hash, picked: flow_hash::pick(hash, choices), ..call }, "{key:?}");
         }
-    }
-}
-
-/// Any flow; every fourth has addresses alike, up to one word, so that the lower end shows late or only in the ports.
-fn any_key(random: &mut Pcg32, number: u32) -> FlowKey {
-    let source = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
-    let destination = match number % 4 {
-        0 => match number / 4 % 5 {
-            4 => source,
-            word => source ^ u128::from(random.next_u32()) << (32 * word),
-        },
-        _ => u128::from(random.next_u64()) << 64 | u128::from(random.next_u64()),
-    };
-    FlowKey {
-        source: source.into(),
-        destination: destination.into(),
-        source_port: random.next_u32() as u16,
-        destination_port: random.next_u32() as u16,
-        protocol: random.next_u32() as u8,
-        flow_label: random.next_u32() & 0xf_ffff,
     }
 }
 

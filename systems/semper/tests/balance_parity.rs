@@ -1,11 +1,15 @@
 //! The balancer in the kernel and the balancer in the simulator are the same function.
 
+#[path = "../../../crates/flow-hash/tests/common/any_key.rs"]
+mod any_key;
+
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_balance::{BalanceCall, MAX_PATHS as MAX_BALANCED, RawPath, RawSet};
-use sidestep_flow_hash::FlowKey;
 use sidestep_linux::testing::root_or_skip;
 use sidestep_semper::daemon::parity::{BALANCE_CALLS, BalanceParity};
+
+use self::any_key::any_key;
 
 #[test]
 fn the_kernel_and_the_simulator_choose_a_million_flows_paths_alike() {
@@ -53,25 +57,5 @@ fn any_set(random: &mut Pcg32) -> RawSet {
         n: random.next_u32() % 40,
         unused: 0,
         path,
-    }
-}
-
-/// Any flow; every fourth has addresses alike, up to one word, so that the lower end shows late or only in the ports.
-fn any_key(random: &mut Pcg32, number: u32) -> FlowKey {
-    let source = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
-    let destination = match number % 4 {
-        0 => match number / 4 % 5 {
-            4 => source,
-            word => source ^ u128::from(random.next_u32()) << (32 * word),
-        },
-        _ => u128::from(random.next_u64()) << 64 | u128::from(random.next_u64()),
-    };
-    FlowKey {
-        source: source.into(),
-        destination: destination.into(),
-        source_port: random.next_u32() as u16,
-        destination_port: random.next_u32() as u16,
-        protocol: random.next_u32() as u8,
-        flow_label: random.next_u32() & 0xf_ffff,
     }
 }
