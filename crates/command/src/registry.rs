@@ -48,12 +48,12 @@ impl Command {
         Command { name, group: None, logs: None, augment: A::augment_args, read }
     }
 
-    /// The same within a group.
+    /// Puts the command into a group.
     pub fn within(self, group: &'static Group) -> Self {
         Command { group: Some(group), ..self }
     }
 
-    /// The same, of which more than warnings is logged by default: what this filter of `tracing` names.
+    /// Logs by default, beside warnings, what this filter of `tracing` names.
     pub fn logging(self, filter: &'static str) -> Self {
         Command { logs: Some(filter), ..self }
     }

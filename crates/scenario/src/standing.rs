@@ -47,7 +47,7 @@ impl Standing {
         Standing { baseline: None, advice: Advice::Recommended(rank) }
     }
 
-    /// The same, but never advised.
+    /// Makes a baseline one that no reader is advised to use.
     #[must_use]
     pub const fn never_advised(mut self) -> Standing {
         self.advice = Advice::Reference;
@@ -56,14 +56,14 @@ impl Standing {
 }
 
 impl SystemInfo {
-    /// The same system with this standing; without one it is a candidate.
+    /// Gives the system this standing; without one it is a candidate.
     #[must_use]
     pub const fn with_standing(mut self, standing: Standing) -> SystemInfo {
         self.standing = standing;
         self
     }
 
-    /// The same system with another standing where a parameter, by name and value, has been written so; the first that fits counts.
+    /// Gives the system another standing where a parameter, by name and value, is written so; the first that fits counts.
     #[must_use]
     pub const fn with_standing_when(mut self, cases: &'static [(&'static str, &'static str, Standing)]) -> SystemInfo {
         self.standing_when = cases;

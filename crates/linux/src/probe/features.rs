@@ -9,7 +9,7 @@ pub struct Feature {
     pub name: &'static str,
     /// The first kernel that has it.
     pub since: &'static str,
-    /// What cannot be done without it, whoever needs it; empty where that depends on the part.
+    /// What no part can do without it; empty where that depends on the part.
     pub without: &'static str,
 }
 
