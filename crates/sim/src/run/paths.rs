@@ -75,7 +75,7 @@ impl Simulation<'_> {
         paths: usize,
     ) -> Option<Arc<policy::Shared>> {
         let set = self.known.sr_paths.set_of(host, peer)?;
-        let new = || match settings.gain_guard {
+        let new = || match settings.guards_gain() {
             true => policy::Shared::of_host(host.0, paths),
             false => policy::Shared::default(),
         };
@@ -85,7 +85,7 @@ impl Simulation<'_> {
     /// Agents get what routers report of links, and connections that go by what paths give use it from now on.
     pub(super) fn adopt_usage(&mut self) {
         let topology = &self.scenario.topology;
-        let guards = |mover: &Steerer| matches!(mover, Steerer::Policy(settings) if settings.gain_guard);
+        let guards = |mover: &Steerer| matches!(mover, Steerer::Policy(settings) if settings.guards_gain());
         for (flow, open) in self.connections.open.iter().filter(|(_, open)| guards(&open.system.mover)) {
             let rooms = open.paths.iter().map(|path| self.known.room(topology, path));
             self.world.steering.set_rooms(*flow, rooms);

@@ -151,22 +151,17 @@ static __u64 began_ns(const struct tcp_sock *tp, __u64 now_ns)
 static void choose_anew(const struct host_config *cfg, struct conn *conn, const struct host_paths *paths,
 			__u32 allowed)
 {
-	__u32 i, current, from_id = conn->current_id;
+	__u32 i, kept = PC_MAX_PATHS, from_id = conn->current_id;
 
 	conn->decisions += conn->policy.decisions;
 	conn->moves += conn->policy.moves;
 	conn->suppressed += conn->policy.suppressed;
-	pc_open_among(&conn->policy, &cfg->policy, paths->path, paths->n, allowed, shared_by(cfg, paths),
-		      bpf_ktime_get_ns(), bpf_get_prandom_u32());
-	current = conn->policy.current;
 	for (i = 0; i < PC_MAX_PATHS; i++) {
 		if (i < paths->n && paths->path[i].id == from_id)
-			current = i;
+			kept = i;
 	}
-	/* After the loop: within it the verifier of Linux 6.1 would walk each step twice. */
-	if (allowed && !(allowed >> (current & 31) & 1))
-		current = conn->policy.current;
-	pc_take(&conn->policy, &cfg->policy, pc_all_paths(&conn->policy), current);
+	pc_open_again(&conn->policy, &cfg->policy, paths->path, paths->n, allowed, shared_by(cfg, paths), kept,
+		      bpf_ktime_get_ns(), bpf_get_prandom_u32());
 	conn->generation = paths->generation;
 	conn->current_id = path_id(paths, conn->policy.current);
 	if (conn->current_id != from_id) {

@@ -75,7 +75,7 @@ impl TryFrom<&PolicySettings> for raw::Config {
             ack_quiet_q16: share_q16(settings.ack_quiet),
             shared: (settings.weights == WeightsName::Prefix || settings.policy == PolicyName::DelayWeighted).into(),
             queue_rounds: settings.queue_rounds,
-            gain_guard: settings.gain_guard.into(),
+            gain_guard: settings.guards_gain().into(),
             rtt_guard_ns: settings.rtt_guard.as_nanos(),
             plb_pause_ns: settings.plb_pause.as_nanos(),
         })
@@ -167,7 +167,7 @@ mod tests {
             ack_quiet_q16: 32_768,
             shared: 1,
             queue_rounds: 8,
-            gain_guard: 0,
+            gain_guard: 1,
             retransmit_burst: 3,
             jitter_q16: 32_768,
             congestion_min_ns: 100_000_000,

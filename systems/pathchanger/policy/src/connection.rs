@@ -221,11 +221,9 @@ impl Connection {
             (self.paths, self.shared) = (raw, shared);
             return Ok(self.path_id() != before);
         }
-        let conn = raw::open(&self.config, &raw, n, table(&shared), now.as_nanos(), random);
-        (self.paths, self.shared, self.conn) = (raw, shared, conn);
-        if let Some(index) = kept {
-            raw::take(&mut self.conn, &self.config, index as u32);
-        }
+        let kept = kept.map_or(MAX_PATHS as u32, |index| index as u32);
+        raw::open_again(&mut self.conn, &self.config, &raw, n, table(&shared), kept, now.as_nanos(), random);
+        (self.paths, self.shared) = (raw, shared);
         Ok(self.path_id() != before)
     }
 

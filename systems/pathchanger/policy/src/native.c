@@ -32,9 +32,10 @@ void native_pc_resume(struct pc_conn *conn, const struct pc_config *cfg, const s
 	pc_resume(conn, cfg, paths, n, allowed, shared, round, began_ns, random, current);
 }
 
-void native_pc_take(struct pc_conn *conn, const struct pc_config *cfg, __u32 path)
+void native_pc_open_again(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths, __u32 n,
+			  struct pc_shared *shared, __u32 kept, __u64 now_ns, __u32 random)
 {
-	pc_take(conn, cfg, pc_all_paths(conn), path);
+	pc_open_again(conn, cfg, paths, n, 0, shared, kept, now_ns, random);
 }
 
 void native_pc_round(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,

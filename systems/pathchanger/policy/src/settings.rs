@@ -156,7 +156,7 @@ impl Default for PolicySettings {
             settle_rounds: 1,
             rtt_guard: Span::from_millis(200),
             reorder_guard: false,
-            gain_guard: false,
+            gain_guard: true,
             plb_idle_rounds: plb.idle_rehash_rounds,
             plb_rounds: plb.rehash_rounds,
             plb_pause: plb.suspend_rto,
@@ -172,6 +172,11 @@ impl PolicySettings {
     pub fn check_max_paths(&self, max_paths: usize) -> Result<(), SettingError> {
         let marks = self.mark_mask.checked_shr(self.mark_mask.trailing_zeros()).unwrap_or(0);
         ensure(u64::from(marks) >= max_paths as u64, "mark_mask", "has fewer values than there may be paths")
+    }
+
+    /// Whether [`Self::gain_guard`] acts: of the policies one compares what paths give.
+    pub fn guards_gain(&self) -> bool {
+        self.gain_guard && self.policy == PolicyName::DelayWeighted
     }
 
     /// What a path weighs before anything is learnt: the setting, but for the paper's policy, which has its own.

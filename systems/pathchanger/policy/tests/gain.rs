@@ -29,6 +29,7 @@ struct Flow {
     now: Time,
     delivered: u32,
     marks: u32,
+    srtt: Span,
 }
 
 impl Host {
@@ -54,7 +55,7 @@ impl Host {
             }
         };
         let rate = 10_000 / ROUNDS_A_SECOND * percent / 100;
-        Flow { connection, rate, now, delivered: 1, marks: 0 }
+        Flow { connection, rate, now, delivered: 1, marks: 0, srtt: RTT }
     }
 
     /// Some seconds of a flow whose rounds are all marked; its first move, if there is one.
@@ -74,7 +75,7 @@ impl Flow {
         let round = Round {
             now: self.now,
             cwnd: Bytes::new(u64::from(self.rate) * MSS),
-            srtt: RTT,
+            srtt: self.srtt,
             mss: MSS as u32,
             in_flight: self.rate,
             delivered: self.delivered,
@@ -134,6 +135,9 @@ fn a_path_that_has_less_room_than_the_connection_has_is_no_gain() {
     // An idle path counts for more where the own one is shared.
     assert_eq!((moved(90, [0, 80], 30), moved(60, [0, 50], 30)), (0, 0));
     assert!(moved(60, [0, 76], 30) > 0);
+    // What connections leave of their own path, they may leave of another.
+    assert_eq!(moved(50, [30, 80], 30), 0);
+    assert!(moved(50, [30, 100], 30) > 0);
 }
 
 #[test]
@@ -145,6 +149,27 @@ fn where_nothing_is_reported_signals_move_connections_as_ever() {
         decision.moved.then_some(decision)
     });
     assert_eq!(moved.and_then(|decision| decision.reason), Some(Reason::Ecn));
+}
+
+#[test]
+fn a_path_that_comes_up_again_is_taken_without_measuring_anew() {
+    // A quarter in each of the two epochs that end: a connection that measured anew would know nothing yet.
+    let moved = |kept: u32| {
+        let moves = |seed: &u64| {
+            let mut host = Host::new(1, *seed);
+            let mut flow = host.open(0, 50);
+            flow.connection.set_rooms([Rate::ZERO].into_iter());
+            assert!(host.run(&mut flow, 5).is_none());
+            let paths = [kept, kept + 1].map(|id| Path::new(id, RATE, RTT));
+            flow.connection.handle_paths(&paths, Some(Arc::default()), flow.now, 0).unwrap();
+            flow.connection.set_rooms([Rate::ZERO, RATE].into_iter());
+            host.run(&mut flow, 2).is_some()
+        };
+        (0..200).filter(moves).count()
+    };
+    assert!((50..130).contains(&moved(0)), "{}", moved(0));
+    // The connection's own path is gone, and nothing is known of the one that it is on now.
+    assert_eq!(moved(7), 0);
 }
 
 #[test]
@@ -179,6 +204,25 @@ fn a_connection_in_slow_start_stays_where_its_host_knows_of_no_other_path() {
         stays.contains(&Some(Stay::NoGain))
     };
     assert!(stay(false) && !stay(true));
+}
+
+#[test]
+fn a_queue_that_stands_in_slow_start_moves_connections_between_unlike_paths_only() {
+    let moved = |rate: Rate, rtt: Span| {
+        let mut host = Host::new(1, 5);
+        host.paths.push(Path::new(1, rate, rtt));
+        let mut flow = host.open(0, 1);
+        flow.round(0, 0);
+        flow.srtt = RTT * 4;
+        let decisions = (0..40).map(|_| flow.round(0, host.random.next_u32()));
+        decisions.filter_map(|decision| decision.moved.then_some(decision.reason)).next().flatten()
+    };
+    assert_eq!(moved(RATE, RTT), None);
+    for (mbits, rtt_ms) in [(100, 10), (100, 40), (200, 20)] {
+        let moved = moved(Rate::from_mbits(mbits), Span::from_millis(rtt_ms));
+        assert_eq!(moved, Some(Reason::StandingQueue), "{mbits} Mbit/s, {rtt_ms} ms");
+    }
+    assert_eq!(moved(Rate::from_mbits(50), RTT), None, "a slower path is no better");
 }
 
 #[test]

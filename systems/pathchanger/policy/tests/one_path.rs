@@ -186,8 +186,10 @@ fn where_all_others_are_dead_a_signal_says_so() {
         }
     };
     stuck.restrict(2);
+    stuck.handle_round(host.round(10, 10), 0);
     host.wait(1_000);
-    stuck.handle_timeout(host.round(0, 0), true, 0);
+    stuck.handle_timeout(host.round(10, 10), false, 0);
+    stuck.handle_timeout(host.round(10, 10), false, 0);
     congested.handle_retransmit(host.round(10, 20), 1, 0);
     congested.handle_round(host.round(10, 20), 0);
     let decision = congested.handle_retransmit(host.round(10, 20), 9, 0);

@@ -95,7 +95,16 @@ unsafe extern "C" {
     fn native_pc_base(path: *const Path, quality: *const Quality, now_ns: u64) -> u64;
     fn native_pc_dead(quality: *const Quality, now_ns: u64) -> u32;
     fn native_pc_down(quality: *const Quality, now_ns: u64) -> u32;
-    fn native_pc_take(conn: *mut Conn, config: *const Config, path: u32);
+    fn native_pc_open_again(
+        conn: *mut Conn,
+        cfg: *const Config,
+        paths: *const Path,
+        n: u32,
+        shared: *const Shared,
+        kept: u32,
+        now_ns: u64,
+        random: u32,
+    );
     fn native_pc_weigh(exp3: *mut Exp3, paths: *const Path, n: u32, shared: *const Shared);
     #[cfg(test)]
     fn native_pc_shared_add(shared: *const Shared, n: u32, path: u32, step: i64);
@@ -204,11 +213,20 @@ pub(crate) fn syn_retries(rto_ns: u64) -> u32 {
     unsafe { native_pc_syn_retries(rto_ns) }
 }
 
-/// Puts the connection on a path of its own, below `conn.n_paths`.
-pub(crate) fn take(conn: &mut Conn, config: &Config, path: u32) {
-    debug_assert!(path < conn.n_paths);
-    // SAFETY: both pointers come from references.
-    unsafe { native_pc_take(conn, config, path) };
+/// The path set has changed under a connection, which stays on path `kept` if that is one of the `n`.
+#[expect(clippy::too_many_arguments, reason = "those of the C function")]
+pub(crate) fn open_again(
+    conn: &mut Conn,
+    config: &Config,
+    paths: &[Path; MAX_PATHS],
+    n: u32,
+    shared: Option<&Shared>,
+    kept: u32,
+    now_ns: u64,
+    random: u32,
+) {
+    // SAFETY: as in `open`.
+    unsafe { native_pc_open_again(conn, config, paths.as_ptr(), n, table(shared), kept, now_ns, random) };
 }
 
 pub(crate) fn round(

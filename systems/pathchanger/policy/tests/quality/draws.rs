@@ -197,7 +197,7 @@ fn a_connection_that_has_a_wide_path_for_itself_is_not_moved_to_a_narrow_one() {
     let moved = |cwnd: u64| {
         let mut host = Host::new(&[10, 10]);
         host.paths[1] = Path { weight: 1_000_000, ..Path::new(1, Rate::from_mbits(10), Span::from_millis(10)) };
-        let settings = PolicySettings { retransmit_burst: 1, ..settings() };
+        let settings = PolicySettings { retransmit_burst: 1, gain_guard: false, ..settings() };
         let mut connection = loop {
             let draw = host.random.next_u32();
             let shared = Some(host.shared.clone());

@@ -7,7 +7,7 @@
  * rounds in which that is full: those with a mark, a loss or a queue. It compares the rate that it has with what other
  * paths would give:
  *
- *   room    what is not in use of a path's rate, by the controller's report
+ *   room    what is not in use of a path's rate, by the controller's report, less what is not in use of its own
  *   joined  1 / (1 / rate + 1 / y), where connections of this host recently had y each while the path was full: with k
  *           that share it alike, y is rate / k, and this is rate / (k + 1)
  *
@@ -39,8 +39,11 @@
  */
 #define PC_MORE_Q3 9
 #define PC_IDLE_Q3 6
-/* A path is reported to be full if no more than a quarter of its rate is not in use: a move may have just begun. */
-#define PC_FULL_ROOM_LOG 2
+/*
+ * A path is reported to be full if at most so many eighths of its rate are not in use: our choice, as much as a congestion
+ * control leaves where the queue is short.
+ */
+#define PC_FULL_ROOM_Q3 3
 
 /* Bytes a second of a path; 0: not known. A transfer is of 16 kB (pc_path). */
 POLICY_FN __u64 pc_rate_of(const struct pc_path *path)
@@ -129,7 +132,7 @@ POLICY_FN __u64 pc_shares_path(__u32 share_q16)
 /* 1 if a path is reported to be full. */
 POLICY_FN __u64 pc_reported_full(const struct pc_path *path)
 {
-	return 1 - pc_above(path->room & (PC_MAX_NS - 1), pc_rate_of(path) >> PC_FULL_ROOM_LOG);
+	return 1 - pc_above(8 * (path->room & (PC_MAX_NS - 1)), PC_FULL_ROOM_Q3 * pc_rate_of(path));
 }
 
 /* What other paths offer to a connection. */
@@ -145,6 +148,7 @@ struct pc_offer {
 struct pc_own {
 	__u64 mine; /* bytes a second that the connection has */
 	__u64 reported; /* 1: what is not in use of paths is known */
+	__u64 room; /* bytes a second of its path that are not in use although connections would send more */
 	__u64 shares; /* 1: it has not its own path for itself */
 };
 
@@ -158,7 +162,7 @@ POLICY_FN __u64 pc_offered(const struct pc_paths *paths, const struct pc_shared 
 	/* Thousands of bytes, so that the product has room. */
 	joined = (rate >> 10) * (had >> 10) / ((rate >> 10) + (had >> 10) + 1) << 10;
 	joined *= pc_above(PC_RATE_AGE_NS, pc_since(offer->now_ns, quality->rate_ns));
-	room = pc_lesser(paths->path[i].room & (PC_MAX_NS - 1), rate) * own->reported;
+	room = pc_since(pc_lesser(paths->path[i].room & (PC_MAX_NS - 1), rate), own->room) * own->reported;
 	offered = pc_choose(joined, room, pc_above(room, joined)) * (offer->among >> i & 1);
 	wanted = pc_choose(PC_MORE_Q3, PC_IDLE_Q3, own->shares & pc_above(4 * room, 3 * rate));
 	return offered * (1 - pc_above(wanted * own->mine, 8 * offered));
@@ -183,6 +187,7 @@ POLICY_LARGE_FN __u32 pc_best_offer(const struct pc_paths *paths, const struct p
 	own.shares = pc_shares_path(offer->share_q16);
 	/* Its own path is full: if that is not reported, nothing is. */
 	own.reported = pc_reported_full(here);
+	own.room = here->room & (PC_MAX_NS - 1);
 	for (i = 0; i < PC_MAX_PATHS; i++) {
 		__u64 offered = pc_offered(paths, shared, offer, &own, i);
 
@@ -225,23 +230,47 @@ POLICY_FN __u32 pc_guards_gain(const struct pc_config *cfg, const struct pc_shar
 	return cfg->gain_guard && pc_measures(cfg, shared) && path->transfer_ns;
 }
 
+/* Those of the first `n` paths that are another choice than path `here`: by an eighth nearer or farther, or faster. */
+POLICY_LARGE_FN __u32 pc_unlike_paths(const struct pc_paths *paths, __u32 n, __u32 here)
+{
+	__u64 rtt_ns, transfer_ns;
+	__u32 unlike = 0, i;
+
+	if (!paths)
+		return 0;
+	rtt_ns = pc_lesser(paths->path[PC_INDEX(here)].rtt_ns, PC_MAX_NS);
+	transfer_ns = pc_lesser(paths->path[PC_INDEX(here)].transfer_ns, PC_MAX_NS);
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		__u64 rtt = pc_lesser(paths->path[i].rtt_ns, PC_MAX_NS);
+		__u64 transfer = pc_lesser(paths->path[i].transfer_ns, PC_MAX_NS);
+
+		unlike |= (__u32)(pc_above(8 * rtt, 9 * rtt_ns) | pc_above(8 * rtt_ns, 9 * rtt) |
+				  pc_above(8 * transfer_ns, 9 * transfer))
+			  << i;
+	}
+	return unlike & pc_first_paths(n);
+}
+
 /*
  * Whether a signal of congestion may move the connection. If it has sent much: not where it has the path for itself, nor
  * where the path is reported to be full, as pc_gain moves it then; on a path that has room, and yet marks or losses,
  * another may be better. If not: only where something is known of other paths, for in slow start each connection
- * overruns its path. But for a queue that stands: that may show that the path is slow.
+ * overruns its path. A queue that stands is an exception where paths are unlike: there more choose one than it carries.
  */
 POLICY_FN __u32 pc_may_gain(const struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
 			    const struct pc_shared *shared, const struct pc_round *round, __u32 reason)
 {
-	const struct pc_path *path = &paths[PC_INDEX(conn->current)];
+	__u32 here = PC_INDEX(conn->current), others;
 
-	if (!pc_guards_gain(cfg, shared, path))
+	if (!pc_guards_gain(cfg, shared, &paths[here]))
 		return 1;
-	if (round->delivered < PC_SHORT_SEGMENTS)
-		return reason == PC_STANDING_QUEUE ||
-		       pc_known_paths(shared, conn->n_paths, round->now_ns) & ~(1u << PC_INDEX(conn->current));
-	return conn->share.epochs >= PC_EPOCHS && pc_shares_path(conn->share.mean_q16) && !pc_reported_full(path);
+	if (round->delivered >= PC_SHORT_SEGMENTS)
+		return conn->share.epochs >= PC_EPOCHS && pc_shares_path(conn->share.mean_q16) &&
+		       !pc_reported_full(&paths[here]);
+	others = pc_known_paths(shared, conn->n_paths, round->now_ns);
+	if (reason == PC_STANDING_QUEUE)
+		others |= pc_unlike_paths((const struct pc_paths *)paths, conn->n_paths, here);
+	return others & ~(1u << here);
 }
 
 /* At the end of a round: leaves for a path that gives more; returns 1 if it does. */
@@ -252,10 +281,11 @@ POLICY_FN __u32 pc_gain(struct pc_conn *conn, const struct pc_config *cfg, const
 	__u32 here = PC_INDEX(conn->current), path;
 	struct pc_offer offer;
 
-	if (!pc_guards_gain(cfg, pc_table(cfg, shared), &paths[here]) || round->delivered < PC_SHORT_SEGMENTS ||
-	    !pc_can_move(conn, cfg))
+	if (!pc_guards_gain(cfg, pc_table(cfg, shared), &paths[here]) || round->delivered < PC_SHORT_SEGMENTS)
 		return 0;
-	if (!pc_share_epoch(&conn->share, &paths[here], &shared->quality[here], round) || conn->share.epochs < PC_EPOCHS)
+	/* Also where there is one path: another may come up. */
+	if (!pc_share_epoch(&conn->share, &paths[here], &shared->quality[here], round) ||
+	    conn->share.epochs < PC_EPOCHS || !pc_can_move(conn, cfg))
 		return 0;
 	offer.now_ns = round->now_ns;
 	offer.here = here;

@@ -73,6 +73,22 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 }
 
 /*
+ * The path set has changed under a connection, which learns again. It stays on path `kept`, of which it still has the
+ * share that it had, if it may take that; PC_MAX_PATHS: its path is gone.
+ */
+POLICY_FN void pc_open_again(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths, __u32 n,
+			     __u32 allowed, struct pc_shared *shared, __u32 kept, __u64 now_ns, __u32 random)
+{
+	struct pc_share share = conn->share;
+
+	pc_open_among(conn, cfg, paths, n, allowed, shared, now_ns, random);
+	if (kept >= conn->n_paths || !(pc_all_paths(conn) >> kept & 1))
+		return;
+	pc_take(conn, cfg, pc_all_paths(conn), kept);
+	conn->share = share;
+}
+
+/*
  * Whether a connection can begin without a state, and get one with its first signal: it draws without
  * weights of its own, and earns nothing.
  */
