@@ -47,12 +47,13 @@ type Measure = (&'static str, &'static str, fn(&SystemResult) -> Option<f64>);
 const ONE_RUN: &str = "A single run of each world proves little, as each is one draw of chance; \
                                   `sidestep compare --equivalence` runs many and tests the difference.";
 
-const MEASURES: [Measure; 8] = [
+const MEASURES: [Measure; 9] = [
     ("goodput", "Mbit/s", |result| Some(result.goodput_mbps)),
     ("mean FCT", "ms", |result| result.afct_s.map(|seconds| seconds * 1e3)),
     ("median FCT", "ms", |result| result.fct_p50_s.map(|seconds| seconds * 1e3)),
     ("99 % FCT", "ms", |result| result.fct_p99_s.map(|seconds| seconds * 1e3)),
     ("fairness", "", |result| result.fairness_endless),
+    ("slowest", "Mbit/s", |result| result.goodput_mbps_min),
     ("flows with a timeout", "%", |result| result.timeout_share().map(|share| 100.0 * share)),
     ("moves", "", |result| Some(result.total_moves() as f64)),
     ("drops", "packets", |result| Some(result.total_drops() as f64)),
@@ -118,7 +119,7 @@ impl Comparison {
             }
             @for remark in self.remarks() { p { (remark) } }
             p { small {
-                @for column in [Column::Goodput, Column::Fairness, Column::Moves, Column::Drops] {
+                @for column in [Column::Goodput, Column::Fairness, Column::Slowest, Column::Moves, Column::Drops] {
                     (column.meaning().unwrap_or_default()) " "
                 }
                 "FCT: time from a transfer's start to its last acknowledgement, of those that completed. \

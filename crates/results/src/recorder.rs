@@ -351,6 +351,7 @@ impl Recorder {
             links: self.links.iter().map(|(name, link)| (name.clone(), link.result())).collect(),
             fairness: measures::jain(&[endless.as_slice(), &self.transfer_goodputs].concat()),
             fairness_endless: measures::jain(&endless),
+            goodput_mbps_min: endless.iter().copied().reduce(f64::min),
             connections: self.connections.len() as u64 + self.transfers,
             retransmits: self.retransmits,
             flows: self.flows,

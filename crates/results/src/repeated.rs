@@ -19,6 +19,9 @@ pub struct Repeated {
     pub fct_p99_s: Option<Estimate>,
     /// Jain's index over the connections' goodput.
     pub fairness: Option<Estimate>,
+    /// Goodput in Mbit/s of the slowest connection that carried flows without a size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput_mbps_min: Option<Estimate>,
     /// Moves of all connections, for all reasons.
     pub moves: Estimate,
     /// Utilisation of the least used path in the second half.
@@ -51,6 +54,7 @@ impl Repeated {
             fct_p50_s: of(&|result| result.fct_p50_s),
             fct_p99_s: of(&|result| result.fct_p99_s),
             fairness: of(&|result| result.fairness),
+            goodput_mbps_min: of(&|result| result.goodput_mbps_min),
             moves: of(&|result| Some(result.total_moves() as f64))?,
             least_used: of(&|result| result.least_used_path().map(|(_, share)| share)),
             each: results.to_vec(),

@@ -78,6 +78,9 @@ pub struct SystemResult {
     /// Jain's index over the goodput of those connections that carried flows without a size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness_endless: Option<f64>,
+    /// Goodput after the warm-up of the slowest of those connections, in Mbit/s; `None` if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput_mbps_min: Option<f64>,
     /// Number of connections of the whole run.
     #[serde(default)]
     pub connections: u64,
@@ -349,6 +352,7 @@ mod tests {
               "fct_p999_s": null,
               "fairness": 1.0,
               "fairness_endless": 1.0,
+              "goodput_mbps_min": 88.5,
               "connections": 1,
               "retransmits": 0,
               "flows": 1,

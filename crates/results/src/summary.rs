@@ -18,6 +18,7 @@ pub(crate) enum Column {
     MedianTime,
     LongTime,
     Fairness,
+    Slowest,
     LeastUsed,
     Moves,
     Drops,
@@ -25,8 +26,8 @@ pub(crate) enum Column {
 
 /// The columns that show something about this run.
 ///
-/// Where all flows have a size, fairness of goodput is not among them: a flow that is larger, or begins later, has another
-/// goodput without any unfairness.
+/// Where all flows have a size, fairness of goodput and the slowest flow are not among them: a flow that is larger, or begins
+/// later, has another goodput without any unfairness.
 pub(crate) fn columns(run: &RunResult) -> Vec<Column> {
     let mut columns = vec![Column::System, Column::Goodput];
     if !run.is_of_transfers() {
@@ -36,7 +37,7 @@ pub(crate) fn columns(run: &RunResult) -> Vec<Column> {
         columns.extend([Column::MeanTime, Column::MedianTime, Column::LongTime]);
     }
     if !run.is_of_transfers() {
-        columns.push(Column::Fairness);
+        columns.extend([Column::Fairness, Column::Slowest]);
     }
     columns.extend([Column::LeastUsed, Column::Moves, Column::Drops]);
     columns
@@ -112,7 +113,7 @@ fn difference(one: &Difference) -> String {
 
 impl Column {
     /// All of them, in their order.
-    pub(crate) const ALL: [Column; 11] = [
+    pub(crate) const ALL: [Column; 12] = [
         Column::System,
         Column::Goodput,
         Column::TimesTcp,
@@ -121,6 +122,7 @@ impl Column {
         Column::MedianTime,
         Column::LongTime,
         Column::Fairness,
+        Column::Slowest,
         Column::LeastUsed,
         Column::Moves,
         Column::Drops,
@@ -136,6 +138,7 @@ impl Column {
             Column::MedianTime => "50 % s",
             Column::LongTime => "99 % s",
             Column::Fairness => "fairness",
+            Column::Slowest => "slowest Mbit/s",
             Column::LeastUsed => "least used path, 2nd half",
             Column::Moves => "moves",
             Column::Drops => "drops",
@@ -158,6 +161,7 @@ impl Column {
             Column::Fairness => {
                 "Fairness: Jain's index over the goodput of connections without a size, 1 if all have the same."
             }
+            Column::Slowest => "Slowest: goodput of the connection without a size that has least of it.",
             Column::LeastUsed => "Least used path: share of its capacity that was used.",
             Column::Moves => "Moves: how often a connection was put on another path.",
             Column::Drops => "Drops: packets that links dropped.",
@@ -187,6 +191,11 @@ impl Column {
             (Column::Fairness, Some(repeated)) => {
                 let index = each(repeated, fairness).or(repeated.fairness);
                 or_dash(index.map(|index| format!("{:.3} ± {:.3}", index.mean, index.half_width())))
+            }
+            (Column::Slowest, None) => or_dash(system.goodput_mbps_min.map(|mbps| format!("{mbps:.2}"))),
+            (Column::Slowest, Some(repeated)) => {
+                let slowest = each(repeated, |one| one.goodput_mbps_min).or(repeated.goodput_mbps_min);
+                or_dash(slowest.map(|mbps| format!("{:.2} ± {:.2}", mbps.mean, mbps.half_width())))
             }
             (Column::LeastUsed, None) => {
                 or_dash(system.least_used_path().map(|(path, share)| format!("{} ({path})", percent(share))))
@@ -346,13 +355,13 @@ mod tests {
     fn the_table_has_a_row_for_each_system_in_the_order_of_the_run() {
         let run = testing::run(&["tcp", "ecmp", "pathchanger"], 6);
         insta::assert_snapshot!(table(&run), @r#"
-        ┌─────────────┬────────────────┬───────┬──────────┬───────────────────────────┬───────┬───────┐
-        │ system      ┆ goodput Mbit/s ┆ × tcp ┆ fairness ┆ least used path, 2nd half ┆ moves ┆ drops │
-        ╞═════════════╪════════════════╪═══════╪══════════╪═══════════════════════════╪═══════╪═══════╡
-        │ tcp         ┆           88.5 ┆  1.00 ┆    1.000 ┆                  1 % (p2) ┆     0 ┆   210 │
-        │ ecmp        ┆          261.0 ┆  2.95 ┆    1.000 ┆                  2 % (p6) ┆    43 ┆   210 │
-        │ pathchanger ┆          427.5 ┆  4.83 ┆    0.999 ┆                  1 % (p6) ┆    44 ┆   210 │
-        └─────────────┴────────────────┴───────┴──────────┴───────────────────────────┴───────┴───────┘
+        ┌─────────────┬────────────────┬───────┬──────────┬────────────────┬───────────────────────────┬───────┬───────┐
+        │ system      ┆ goodput Mbit/s ┆ × tcp ┆ fairness ┆ slowest Mbit/s ┆ least used path, 2nd half ┆ moves ┆ drops │
+        ╞═════════════╪════════════════╪═══════╪══════════╪════════════════╪═══════════════════════════╪═══════╪═══════╡
+        │ tcp         ┆           88.5 ┆  1.00 ┆    1.000 ┆          88.50 ┆                  1 % (p2) ┆     0 ┆   210 │
+        │ ecmp        ┆          261.0 ┆  2.95 ┆    1.000 ┆          85.50 ┆                  2 % (p6) ┆    43 ┆   210 │
+        │ pathchanger ┆          427.5 ┆  4.83 ┆    0.999 ┆          82.50 ┆                  1 % (p6) ┆    44 ┆   210 │
+        └─────────────┴────────────────┴───────┴──────────┴────────────────┴───────────────────────────┴───────┴───────┘
         "#);
     }
 
@@ -360,11 +369,11 @@ mod tests {
     fn without_plain_tcp_there_is_no_multiple_of_it() {
         let run = testing::run(&["ecmp"], 2);
         insta::assert_snapshot!(table(&run), @r#"
-        ┌────────┬────────────────┬───────┬──────────┬───────────────────────────┬───────┬───────┐
-        │ system ┆ goodput Mbit/s ┆ × tcp ┆ fairness ┆ least used path, 2nd half ┆ moves ┆ drops │
-        ╞════════╪════════════════╪═══════╪══════════╪═══════════════════════════╪═══════╪═══════╡
-        │ ecmp   ┆           88.5 ┆     – ┆    1.000 ┆                  1 % (p2) ┆     0 ┆    30 │
-        └────────┴────────────────┴───────┴──────────┴───────────────────────────┴───────┴───────┘
+        ┌────────┬────────────────┬───────┬──────────┬────────────────┬───────────────────────────┬───────┬───────┐
+        │ system ┆ goodput Mbit/s ┆ × tcp ┆ fairness ┆ slowest Mbit/s ┆ least used path, 2nd half ┆ moves ┆ drops │
+        ╞════════╪════════════════╪═══════╪══════════╪════════════════╪═══════════════════════════╪═══════╪═══════╡
+        │ ecmp   ┆           88.5 ┆     – ┆    1.000 ┆          88.50 ┆                  1 % (p2) ┆     0 ┆    30 │
+        └────────┴────────────────┴───────┴──────────┴────────────────┴───────────────────────────┴───────┴───────┘
         "#);
     }
 

@@ -39,12 +39,13 @@ pub struct SweptPoint {
 /// A measure that the picture shows: its name, and its value of one seed.
 type Measure = (&'static str, fn(&SystemResult) -> Option<f64>);
 
-const MEASURES: [Measure; 7] = [
+const MEASURES: [Measure; 8] = [
     ("goodput, Mbit/s", |one| Some(one.goodput_mbps)),
     ("mean time, ms", |one| taken_at(one).map(|[mean, ..]| mean * 1e3)),
     ("50 % of times, ms", |one| taken_at(one).map(|[_, median, _]| median * 1e3)),
     ("99 % of times, ms", |one| taken_at(one).map(|[.., long]| long * 1e3)),
     ("fairness", |one| one.fairness_endless),
+    ("slowest, Mbit/s", |one| one.goodput_mbps_min),
     ("moves", |one| Some(one.total_moves() as f64)),
     ("drops", |one| Some(one.total_drops() as f64)),
 ];
@@ -337,6 +338,9 @@ fn number(value: &str) -> Option<(f64, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The panels of a run without transfers.
+    const PANELS: [&str; 5] = ["goodput, Mbit/s", "fairness", "slowest, Mbit/s", "moves", "drops"];
     use crate::testing;
 
     fn swept(keys: &[&str], values: &[&[&str]]) -> Swept {
@@ -356,14 +360,14 @@ mod tests {
     fn the_table_has_a_row_for_each_value_and_system() {
         let swept = swept(&["topology.rate"], &[&["10 Mbit/s"], &["20 Mbit/s"]]);
         insta::assert_snapshot!(swept.table(), @r#"
-        ┌───────────────┬─────────────┬────────────────┬───────┬──────────┬───────────────────────────┬───────┬───────┐
-        │ topology.rate ┆ system      ┆ goodput Mbit/s ┆ × tcp ┆ fairness ┆ least used path, 2nd half ┆ moves ┆ drops │
-        ╞═══════════════╪═════════════╪════════════════╪═══════╪══════════╪═══════════════════════════╪═══════╪═══════╡
-        │ 10 Mbit/s     ┆ tcp         ┆           88.5 ┆  1.00 ┆    1.000 ┆                  1 % (p2) ┆     0 ┆    30 │
-        │ 10 Mbit/s     ┆ pathchanger ┆          175.5 ┆  1.98 ┆    1.000 ┆                 89 % (p2) ┆    20 ┆    30 │
-        │ 20 Mbit/s     ┆ tcp         ┆           89.5 ┆  1.00 ┆    1.000 ┆                  1 % (p2) ┆     0 ┆    30 │
-        │ 20 Mbit/s     ┆ pathchanger ┆          176.5 ┆  1.97 ┆    1.000 ┆                 89 % (p2) ┆    20 ┆    30 │
-        └───────────────┴─────────────┴────────────────┴───────┴──────────┴───────────────────────────┴───────┴───────┘
+        ┌───────────────┬─────────────┬────────────────┬───────┬──────────┬────────────────┬───────────────────────────┬───────┬───────┐
+        │ topology.rate ┆ system      ┆ goodput Mbit/s ┆ × tcp ┆ fairness ┆ slowest Mbit/s ┆ least used path, 2nd half ┆ moves ┆ drops │
+        ╞═══════════════╪═════════════╪════════════════╪═══════╪══════════╪════════════════╪═══════════════════════════╪═══════╪═══════╡
+        │ 10 Mbit/s     ┆ tcp         ┆           88.5 ┆  1.00 ┆    1.000 ┆          88.50 ┆                  1 % (p2) ┆     0 ┆    30 │
+        │ 10 Mbit/s     ┆ pathchanger ┆          175.5 ┆  1.98 ┆    1.000 ┆          87.00 ┆                 89 % (p2) ┆    20 ┆    30 │
+        │ 20 Mbit/s     ┆ tcp         ┆           89.5 ┆  1.00 ┆    1.000 ┆          88.50 ┆                  1 % (p2) ┆     0 ┆    30 │
+        │ 20 Mbit/s     ┆ pathchanger ┆          176.5 ┆  1.97 ┆    1.000 ┆          87.00 ┆                 89 % (p2) ┆    20 ┆    30 │
+        └───────────────┴─────────────┴────────────────┴───────┴──────────┴────────────────┴───────────────────────────┴───────┴───────┘
         "#);
     }
 
@@ -386,8 +390,7 @@ mod tests {
             "two systems have two colours: {svg}"
         );
         // Two values of the first key on each of four lines, in each panel.
-        let panels =
-            ["goodput, Mbit/s", "fairness", "moves", "drops"].iter().filter(|name| svg.contains(**name)).count();
+        let panels = PANELS.iter().filter(|name| svg.contains(**name)).count();
         // In the legend each value of the second key has its mark.
         assert_eq!(svg.matches("<circle").count(), 8 * panels + 2);
         // The second value's marks are hollow.
@@ -428,8 +431,7 @@ mod tests {
     #[test]
     fn networks_are_named_below_their_points_which_no_line_joins() {
         let svg = swept(&["topology"], &[&["Abilene"], &["Geant2012"]]).picture().unwrap();
-        let panels =
-            ["goodput, Mbit/s", "fairness", "moves", "drops"].iter().filter(|name| svg.contains(**name)).count();
+        let panels = PANELS.iter().filter(|name| svg.contains(**name)).count();
         for name in ["Abilene", "Geant2012"] {
             assert_eq!(svg.matches(&format!(">\n{name}\n<")).count(), panels, "{svg}");
         }

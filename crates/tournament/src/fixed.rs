@@ -9,6 +9,8 @@ use sidestep_net::{NamedPath, ParseError, Rate, Span, Topology};
 use sidestep_scenario::{Scenario, SystemError, SystemSpec};
 use toml::{Table, Value};
 
+use crate::variant::edited;
+
 /// Up to this number of paths every set of them is tried.
 const ALL_SETS: usize = 3;
 
@@ -79,16 +81,15 @@ impl Assignment {
         let first = |path: &NamedPath| path.links.first().map(|link| topology.link(*link).name.as_str());
         let links: BTreeSet<&str> = unused().filter_map(first).collect();
         let paths: BTreeSet<&str> = unused().map(|path| path.name.as_str()).collect();
-        // What has been resolved is valid TOML; an error would show when it is parsed as a scenario.
-        let mut file: Table = scenario.to_toml().parse().unwrap_or_default();
-        if let Some(Value::Table(network)) = file.get_mut("topology") {
-            retain(network, "link", |link| !named(link, &links));
-            retain(network, "path", |path| !named(path, &paths));
-        }
-        for list in ["event", "impairment"] {
-            retain(&mut file, list, |one| without(one, &links));
-        }
-        Scenario::parse(&toml::to_string(&file).unwrap_or_default(), &scenario.name)
+        edited(scenario, |file| {
+            if let Some(Value::Table(network)) = file.get_mut("topology") {
+                retain(network, "link", |link| !named(link, &links));
+                retain(network, "path", |path| !named(path, &paths));
+            }
+            for list in ["event", "impairment"] {
+                retain(file, list, |one| without(one, &links));
+            }
+        })
     }
 
     /// The assignment in words, such as `path-1 and path-3, by rate`.

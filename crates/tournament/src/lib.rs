@@ -34,6 +34,7 @@ mod measure;
 mod page;
 mod play;
 mod summary;
+mod variant;
 mod verdict;
 
 pub use cases::{Case, Class, Set, cases, lab_cases};

@@ -16,6 +16,8 @@ pub enum Measure {
     P99,
     /// Jain's index over the goodput of the connections that send until they are stopped.
     Fairness,
+    /// Goodput of the slowest of these connections, in Mbit/s.
+    Slowest,
     /// Moves to another path, divided by the number of connections.
     Moves,
     /// Coefficient of variation of a path's load between samples of a second, as a mean over the paths.
@@ -26,12 +28,13 @@ pub enum Measure {
 
 impl Measure {
     /// All measures, in the order in which they are shown.
-    pub const ALL: [Measure; 8] = [
+    pub const ALL: [Measure; 9] = [
         Measure::Goodput,
         Measure::Mean,
         Measure::Median,
         Measure::P99,
         Measure::Fairness,
+        Measure::Slowest,
         Measure::Moves,
         Measure::LoadVariation,
         Measure::Unfinished,
@@ -46,6 +49,7 @@ impl Measure {
             Measure::Median => with_unfinished.map(|times| times.p50_s).or(result.fct_p50_s),
             Measure::P99 => with_unfinished.map(|times| times.p99_s).or(result.fct_p99_s),
             Measure::Fairness => result.fairness_endless,
+            Measure::Slowest => result.goodput_mbps_min,
             Measure::Moves => (result.connections > 0).then(|| result.total_moves() as f64 / result.connections as f64),
             Measure::LoadVariation => {
                 let of_paths: Vec<f64> = result.paths.values().filter_map(|path| path.variation).collect();
@@ -68,6 +72,7 @@ impl Measure {
             Measure::Median => "p50_s",
             Measure::P99 => "p99_s",
             Measure::Fairness => "fairness",
+            Measure::Slowest => "goodput_mbps_min",
             Measure::Moves => "moves_per_connection",
             Measure::LoadVariation => "load_variation",
             Measure::Unfinished => "unfinished",
@@ -82,6 +87,7 @@ impl Measure {
             Measure::Median => "median completion, s",
             Measure::P99 => "99 % completion, s",
             Measure::Fairness => "Jain’s index",
+            Measure::Slowest => "slowest, Mbit/s",
             Measure::Moves => "moves a connection",
             Measure::LoadVariation => "load variation",
             Measure::Unfinished => "unfinished",
@@ -100,7 +106,7 @@ impl Measure {
 
     /// Whether more of it is better.
     pub fn more_is_better(self) -> bool {
-        matches!(self, Measure::Goodput | Measure::Fairness)
+        matches!(self, Measure::Goodput | Measure::Fairness | Measure::Slowest)
     }
 }
 

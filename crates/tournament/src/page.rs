@@ -22,8 +22,8 @@ pub fn page(tournament: &Tournament) -> String {
         div.scroll { (sentences(&tournament.summaries)) }
         h2 { "Every case at a glance" }
         p {
-            "How many times better a policy is than " code { "random" } " (r) and than plain TCP (t), by the primary measure \
-             of the case. Above 1 is better. ◆ marks cases that are kept for judging. † marks a case in which the policy \
+            "How many times better a policy is than " code { "random" } " (r), than plain TCP (t) and than ECMP (e), by the \
+             primary measure of the case. Above 1 is better. ◆ marks cases that are kept for judging. † marks a case in which the policy \
              loses by another judged measure; point at a number to read all of them."
         }
         (legend())
@@ -52,12 +52,12 @@ fn place(tournament: &Tournament) -> &'static str {
 fn headline(summary: &Summary) -> String {
     let name = &summary.policy;
     match summary.never_loses() {
-        true => format!("{name} never loses, to dice or to plain TCP."),
+        true => format!("{name} never loses, to dice, to plain TCP or to ECMP."),
         false => {
             let losses: usize = summary.against.iter().map(|count| count.losses.len()).sum();
             let open: usize = summary.against.iter().map(|count| count.open.len()).sum();
             let all: usize = summary.against.iter().map(|count| count.judgements).sum();
-            format!("{name} loses {losses} of {all} comparisons with dice and plain TCP; {open} more are open.")
+            format!("{name} loses {losses} of {all} comparisons with dice, plain TCP and ECMP; {open} more are open.")
         }
     }
 }
@@ -119,9 +119,9 @@ fn legend() -> Markup {
     }
 }
 
-/// The table: a row for each case, and two columns for each policy.
+/// The table: a row for each case, and a column for each policy and baseline.
 fn verdicts(tournament: &Tournament, policies: &[&str]) -> Markup {
-    let columns = 2 + 2 * policies.len();
+    let columns = 2 + BASELINES.len() * policies.len();
     html! {
         table.verdicts {
             thead {
@@ -129,10 +129,10 @@ fn verdicts(tournament: &Tournament, policies: &[&str]) -> Markup {
                     th rowspan="2" { "case" }
                     th rowspan="2" { "by" }
                     @for policy in policies {
-                        th.policy colspan="2" { (shortened(policy)) }
+                        th.policy colspan=(BASELINES.len()) { (shortened(policy)) }
                     }
                 }
-                tr { @for _ in policies { th.first { "r" } th { "t" } } }
+                tr { @for _ in policies { th.first { "r" } th { "t" } th { "e" } } }
             }
             tbody {
                 @for class in Class::ALL {
@@ -312,7 +312,8 @@ fn method(tournament: &Tournament) -> Markup {
         p {
             "Completion times are of all transfers: one that has not finished at the end counts with the time that it has \
              taken so far, and “unfinished” is the share of these. Jain’s index is over the connections that send all the \
-             time. Load variation is the coefficient of variation of a path’s utilisation between samples of a second, as a \
+             time, and “slowest” is the goodput of the one that has least. Under ECMP all links have one weight, so that routers \
+             hash flows over all paths of the case; they notice links that are down, and no silent loss. Load variation is the coefficient of variation of a path’s utilisation between samples of a second, as a \
              mean over the paths."
         }
         @match tournament.regret_seeds {
@@ -351,13 +352,13 @@ mod tests {
     fn the_page_has_a_row_for_each_case_and_a_cell_for_each_comparison() {
         let page = page(&tournament());
         assert_eq!(page.matches("<a href=\"#").count(), 2);
-        // Three policies and two baselines; a baseline beside itself is empty.
+        // Four policies and three baselines; a baseline beside itself is empty.
         let signs = Verdict::ALL.map(|verdict| format!(" {}", verdict.sign()));
         let table = page.split("class=\"verdicts\"").nth(1).unwrap().split("</table>").next().unwrap();
         let cells = table.matches("<td").count();
-        assert_eq!(cells, 2 * 3 * 2);
+        assert_eq!(cells, 2 * 4 * 3);
         let told: usize = signs.iter().map(|sign| table.matches(sign.as_str()).count()).sum();
-        assert_eq!(told, 2 * 4, "{table}");
+        assert_eq!(told, 2 * 9, "{table}");
         assert!(page.contains("sidestep bench policies &lt;x&gt;") && !page.contains("<script"));
     }
 
@@ -372,6 +373,6 @@ mod tests {
         let mut summary = Summary { policy: "p".into(), against: Vec::new() };
         assert!(headline(&summary).contains("0 of 0 comparisons"));
         summary.against = Summary::of("p", &[]).against;
-        assert_eq!(headline(&summary), "p never loses, to dice or to plain TCP.");
+        assert_eq!(headline(&summary), "p never loses, to dice, to plain TCP or to ECMP.");
     }
 }

@@ -19,14 +19,16 @@ use thiserror::Error;
 use crate::{
     Case, Class, Comparison, Measure, Set, Summary,
     fixed::{Assignment, assignments},
+    variant::{equal_cost, is_hashed},
     verdict::log_ratio,
 };
 
 /// The version of the tournament's JSON.
 pub const SCHEMA: u32 = 1;
 
-/// What every policy is compared with: dice, and plain TCP on the path that routing prefers.
-pub const BASELINES: [&str; 2] = ["random", "tcp"];
+/// What every policy is compared with: dice, plain TCP on the path that routing prefers, and plain TCP that routers hash over
+/// all paths, for which these get equal weights.
+pub const BASELINES: [&str; 3] = ["random", "tcp", "ecmp"];
 
 /// The policies that play if none are named; the first is the default of the path changer.
 pub const POLICIES: &[&str] = &[
@@ -38,6 +40,7 @@ pub const POLICIES: &[&str] = &[
     "pathchanger:policy=exp3-ix,weights=prefix",
     "random",
     "tcp",
+    "ecmp",
 ];
 
 /// What to play.
@@ -96,9 +99,9 @@ pub enum PlayError {
         /// What is wrong.
         problem: Box<SimError>,
     },
-    /// A scenario without some of its paths is none: a defect of the tournament.
-    #[error("{case}, without some of its paths: {problem}")]
-    Paths {
+    /// A scenario without some of its paths, or with other weights, is none: a defect of the tournament.
+    #[error("{case}, with its network changed: {problem}")]
+    Network {
         /// The scenario.
         case: &'static str,
         /// What is wrong.
@@ -273,7 +276,10 @@ impl Game<'_> {
     fn play(&self, case: &'static Case) -> Result<CaseResult, PlayError> {
         self.observer.plays(case);
         let scenario = self.scenario(case);
-        let run = self.run(case, scenario.clone(), self.policies.clone(), self.seeds)?;
+        let (hashed, steered): (Vec<_>, Vec<_>) = self.policies.iter().cloned().partition(is_hashed);
+        let mut run = self.run(case, scenario.clone(), steered, self.seeds)?;
+        let equal = equal_cost(&scenario).map_err(|problem| PlayError::Network { case: case.name, problem })?;
+        run.append(&mut self.run(case, equal, hashed, self.seeds)?);
         let names: Vec<String> = self.policies.iter().map(ToString::to_string).collect();
         let played: Vec<BTreeMap<Measure, Values>> =
             names.iter().map(|name| all_values(run.get(name).into_iter().flatten())).collect();
@@ -319,7 +325,7 @@ impl Game<'_> {
         let mut best: Option<(f64, &Assignment, BySeed)> = None;
         for assignment in &all {
             let left =
-                assignment.scenario(scenario).map_err(|problem| PlayError::Paths { case: case.name, problem })?;
+                assignment.scenario(scenario).map_err(|problem| PlayError::Network { case: case.name, problem })?;
             let run = self.run(case, left, vec![assignment.system()?], seeds)?;
             let each: Vec<_> = run.values().flatten().map(|result| primary.of(result)).collect();
             let Some(mean) = mean_of(&each) else { continue };
@@ -423,14 +429,16 @@ mod tests {
         assert_eq!(tournament.cases.len(), 2);
         for case in &tournament.cases {
             let names: Vec<_> = case.policies.iter().map(|policy| policy.policy.as_str()).collect();
-            assert_eq!(names, ["pathchanger", "random", "tcp"]);
+            assert_eq!(names, ["pathchanger", "random", "tcp", "ecmp"]);
             let compared: Vec<_> = case.policies.iter().map(|policy| policy.against.len()).collect();
-            assert_eq!(compared, [2 * case.judged.len(), case.judged.len(), case.judged.len()]);
+            assert_eq!(compared, [3, 2, 2, 2].map(|baselines| baselines * case.judged.len()));
         }
         let silent = &tournament.cases[1];
         let of = |policy: usize, measure| silent.policies[policy].measures.get(&measure);
         // Transfers of plain TCP hang on the silent path, and some are never done.
         assert!(of(2, Measure::Mean).unwrap().mean > of(1, Measure::Mean).unwrap().mean);
+        // Routers hash a third onto it.
+        assert!(of(3, Measure::Mean).unwrap().mean < of(2, Measure::Mean).unwrap().mean);
         assert_eq!(of(2, Measure::Moves).unwrap().mean, 0.0);
         assert!(of(0, Measure::LoadVariation).unwrap().mean > 0.0);
         assert!(of(0, Measure::Fairness).is_none());

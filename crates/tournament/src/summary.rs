@@ -109,7 +109,11 @@ impl Count {
 
     /// The baseline in words.
     pub fn name(&self) -> &'static str {
-        if self.baseline == "tcp" { "plain TCP" } else { self.baseline }
+        match self.baseline {
+            "tcp" => "plain TCP",
+            "ecmp" => "ECMP",
+            other => other,
+        }
     }
 }
 
@@ -160,8 +164,8 @@ mod tests {
         assert_eq!((count.judgements, count.undecided, count.open.len()), (6, 2, 0));
         assert_eq!((count.uneven, count.uneven_wins, count.alike_wins), (2, 1, 1));
         assert!(!summary.never_loses());
-        let expected = "loses to random once, to plain TCP once; of 2 cases where paths differ, fail or shift it wins 1 \
-                        against random, 1 against plain TCP; 4 undecided, none of which can be a loss";
+        let expected = "loses to random once, to plain TCP once, to ECMP once; of 2 cases where paths differ, fail or shift \
+                        it wins 1 against random, 1 against plain TCP, 1 against ECMP; 6 undecided, none of which can be a loss";
         assert_eq!(summary.words(), expected);
     }
 

@@ -335,7 +335,7 @@ pub struct PolicyArgs {
     /// Runs of each system, one for each seed from 1 on, instead of the mode's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: Option<u32>,
-    /// A policy, such as `pathchanger:policy=plb`; repeat for several; `random` and `tcp` always play [default: a list]
+    /// A policy, such as `pathchanger:policy=plb`; repeat for several; `random`, `tcp` and `ecmp` always play [default: a list]
     #[arg(long, value_name = "SYSTEM")]
     pub policies: Vec<SystemSpec>,
     /// Only scenarios of this name; a pattern, such as `equal-*`

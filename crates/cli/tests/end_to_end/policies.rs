@@ -22,7 +22,7 @@ fn a_small_tournament_leaves_a_page_and_numbers_that_agree() {
     for case in cases {
         let policies = case["policies"].as_array().unwrap();
         let named: Vec<_> = policies.iter().map(|policy| policy["policy"].as_str().unwrap()).collect();
-        assert_eq!(named, ["pathchanger", "random", "tcp"]);
+        assert_eq!(named, ["pathchanger", "random", "tcp", "ecmp"]);
         for policy in policies {
             assert_eq!(policy["measures"]["goodput_mbps"]["each"].as_array().unwrap().len(), 2);
             assert!(policy["against"].as_array().unwrap().iter().all(|one| one["verdict"].is_string()), "{policy:#}");

@@ -95,6 +95,25 @@ fn a_starved_connection_counts_as_unfair_and_one_that_was_gone_does_not() {
 }
 
 #[test]
+fn the_slowest_is_the_connection_without_a_size_that_has_least_and_none_where_there_is_none() {
+    let mut recorder = recorder();
+    recorder.flow(&FlowRecord { sized: true, ..flow("transfer", 3.0, 4.0, 1) });
+    assert_eq!(recorder.finish().0.goodput_mbps_min, None);
+    let mut recorder = self::recorder();
+    recorder.flow(&FlowRecord { sized: true, ..flow("transfer", 3.0, 4.0, 1) });
+    recorder.flow(&flow("fast", 0.0, 10.0, 3_000_000));
+    // 2.5 MB in 4 s of the 8 s after the warm-up are 5 Mbit/s; 2 MB in 8 s are 2 Mbit/s.
+    recorder.flow(&flow("late", 6.0, 10.0, 2_500_000));
+    recorder.flow(&flow("slow", 0.0, 10.0, 2_000_000));
+    recorder.flow(&flow("gone", 0.0, 1.5, 0));
+    assert_eq!(recorder.finish().0.goodput_mbps_min, Some(2.0));
+    let mut starved = self::recorder();
+    starved.flow(&flow("fed", 0.0, 10.0, 8_000_000));
+    starved.flow(&flow("starved", 0.0, 10.0, 0));
+    assert_eq!(starved.finish().0.goodput_mbps_min, Some(0.0));
+}
+
+#[test]
 fn a_connection_that_came_late_is_judged_by_its_rate_not_by_its_bytes() {
     let mut recorder = recorder();
     recorder.flow(&flow("early", 0.0, 10.0, 8_000_000));
