@@ -47,7 +47,7 @@ fn small() -> ScenarioBuilder {
 #[test]
 fn the_path_changer_fills_six_paths_where_plain_tcp_fills_one() {
     let scenario = Scenario::parse(&file("six-paths.toml"), "six-paths").unwrap();
-    let result = results(&scenario, &["tcp", "pathchanger"]).unwrap();
+    let result = results(&scenario, &["tcp", "ecmp", "pathchanger"]).unwrap();
     assert_eq!(result.world, World::Sim);
     let tcp = &result.systems.get("tcp").unwrap();
     let moved = &result.systems.get("pathchanger").unwrap();
@@ -55,6 +55,11 @@ fn the_path_changer_fills_six_paths_where_plain_tcp_fills_one() {
     assert!(moved.goodput_mbps > 5.0 * tcp.goodput_mbps, "{} of {}", moved.goodput_mbps, tcp.goodput_mbps);
     assert!(moved.least_used_path().unwrap().1 > 0.7);
     assert!(moved.total_moves() > 20);
+    // Routers that hash use all paths as well, but unevenly: some paths have more of the sixteen connections than others.
+    let hashed = &result.systems.get("ecmp").unwrap();
+    assert!(hashed.goodput_mbps > 4.0 * tcp.goodput_mbps && hashed.total_moves() == 0, "{}", hashed.goodput_mbps);
+    let slowest = [hashed, moved].map(|system| system.goodput_mbps_min.unwrap());
+    assert!(slowest[0] < slowest[1], "{slowest:?}");
 }
 
 #[test]

@@ -17,6 +17,9 @@ fn the_demonstration_explains_when_one_needs_which_by_what_it_measured() {
     // Dice are as good where paths are alike; where they differ and one dies they are many times slower.
     assert_eq!(verdict("equal-paths", "random")["says"], "no-difference");
     assert_eq!(verdict("equal-paths", "tcp")["says"], "better");
+    // Routers that hash carry as much, and share it less evenly.
+    assert_ne!(verdict("equal-paths", "ecmp")["says"], "better");
+    assert_eq!(verdict("slowest-connection", "ecmp")["says"], "better");
     let dice = verdict("unlike-paths", "random");
     assert_eq!(dice["says"], "better");
     assert!(dice["value"].as_f64().unwrap() > 4.0 * dice["pathchanger"].as_f64().unwrap(), "{dice}");
@@ -30,7 +33,7 @@ fn the_demonstration_explains_when_one_needs_which_by_what_it_measured() {
     assert_eq!((&text["trusted"], &text["doubts"]), (&true.into(), &serde_json::json!([])));
     let page = std::fs::read_to_string(room.path("demo/index.html")).unwrap();
     for wanted in
-        ["equal/index.html", "unlike/index.html", "Left out: programs run in the lab only", "done within 0.5 s"]
+        ["equal/index.html", "unlike/index.html", "Left out: programs run in the lab only", "done within 0.5 s", "with ECMP"]
     {
         assert!(page.contains(wanted), "no {wanted}");
     }

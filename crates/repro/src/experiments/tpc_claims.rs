@@ -77,7 +77,7 @@ fn seeds(mode: Mode) -> u32 {
 fn stability(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let seeds = seeds(context.mode);
     let text = include_str!("../../../../scenarios/six-paths-100.toml");
-    let changed = ["topology.clients=16", "topology.servers=16", "duration=16 s"];
+    let changed = ["topology.ecmp=false", "topology.clients=16", "topology.servers=16", "duration=16 s"];
     let scenario = scenario(text, "stability", &changed)?;
     let systems = PAUSES.map(|(_, system)| system);
     let run = context.simulate("pauses", &scenario, &systems, seeds)?;

@@ -81,7 +81,7 @@ fn the_ready_scenarios_are_read_under_the_names_of_their_files() {
 fn six_paths_are_sixteen_connections_over_six_disjoint_paths() {
     let scenario = Scenario::parse(READY[0].1, "x").expect("it is read");
     let names: Vec<_> = scenario.systems.iter().map(ToString::to_string).collect();
-    assert_eq!(names, ["tcp", "random", "pathchanger"]);
+    assert_eq!(names, ["tcp", "ecmp", "random", "pathchanger"]);
     let [Flow::Bulk(flow)] = scenario.flows.as_slice() else { panic!("one bulk flow") };
     assert_eq!((flow.pairs.len(), flow.connections, flow.name.as_str()), (4, 4, "bulk-1"));
     let topology = &scenario.topology;
@@ -90,6 +90,8 @@ fn six_paths_are_sixteen_connections_over_six_disjoint_paths() {
     links.sort();
     links.dedup();
     assert_eq!(links.len(), 12);
+    // Routers have something to hash over.
+    assert!(links.iter().all(|link| topology.link(*link).ab.weight == 10));
     let queue = topology.link(links[0]).ab.queue;
     assert_eq!((queue.limit, queue.ecn_threshold), (QueueLimit::Packets(100), Some(QueueLimit::Packets(40))));
 }

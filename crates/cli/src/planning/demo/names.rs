@@ -4,6 +4,7 @@
 pub fn spoken(system: &str) -> &str {
     match system {
         "tcp" => "plain TCP",
+        "ecmp" => "ECMP",
         "random" => "dice",
         "pathchanger" => "path changer",
         other => other,
