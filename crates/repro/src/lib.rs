@@ -341,7 +341,11 @@ mod tests {
             self.runs.push((world, systems.iter().map(ToString::to_string).collect(), seeds));
             let mut result = RunResult::new(&scenario.name, world, 1);
             for system in systems {
-                let goodput_mbps = if system.to_string() == "tcp" { 94.0 } else { 510.0 };
+                let goodput_mbps = match system.to_string().as_str() {
+                    "tcp" => 94.0,
+                    "ecmp" => 569.0,
+                    _ => 510.0,
+                };
                 let paths: Named<PathResult> = Named::default();
                 let mut measured = SystemResult { goodput_mbps, paths, ..SystemResult::default() };
                 let seed =
@@ -366,6 +370,10 @@ mod tests {
         let verdicts: Vec<Verdict> = judged.map(|row| row.verdict).collect();
         // TCP, each γ, and all γ against each other.
         assert_eq!(verdicts, [Verdict::Holds; 7], "{:#?}", outcome.rows);
+        // The paper leaves open how its policy does beside ECMP; that it does worse is not hidden.
+        let beside = outcome.rows.iter().find(|row| row.quantity.contains("above ecmp")).unwrap();
+        assert_eq!((beside.ours, beside.verdict, &beside.paper), (-59.0, Verdict::Differs, &Paper::None));
+        assert!(beside.quantity.contains("policy=paper") && beside.why.contains("NOT met"), "{beside:?}");
         let written = std::fs::read_to_string(dir.path().join("tpc-fig5/result.json")).unwrap();
         assert_eq!(serde_json::from_str::<Outcome>(&written).unwrap(), outcome);
         assert!(std::fs::read_to_string(dir.path().join("tpc-fig5/over-time.svg")).unwrap().contains("tcp"));

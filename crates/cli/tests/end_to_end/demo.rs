@@ -32,9 +32,13 @@ fn the_demonstration_explains_when_one_needs_which_by_what_it_measured() {
     assert!(lines.last().unwrap().starts_with("Simulated in virtual time"), "{}", done.stdout);
     assert_eq!((&text["trusted"], &text["doubts"]), (&true.into(), &serde_json::json!([])));
     let page = std::fs::read_to_string(room.path("demo/index.html")).unwrap();
-    for wanted in
-        ["equal/index.html", "unlike/index.html", "Left out: programs run in the lab only", "done within 0.5 s", "with ECMP"]
-    {
+    for wanted in [
+        "equal/index.html",
+        "unlike/index.html",
+        "Left out: programs run in the lab only",
+        "done within 0.5 s",
+        "with ECMP",
+    ] {
         assert!(page.contains(wanted), "no {wanted}");
     }
     assert!(room.path("demo/equal/index.html").is_file() && room.path("demo/unlike/index.html").is_file());
