@@ -3,6 +3,7 @@
 mod forecast;
 mod live;
 mod pause;
+mod spread;
 
 use std::collections::VecDeque;
 
@@ -10,9 +11,10 @@ use sidestep_net::{Rate, SettingError, SettingsTable as _, Span, Time};
 
 use super::{
     Decision, Health, Passage, PredictionError, Probe, Reason, Report, RouteControlMode, RouteControlSettings, Sample,
-    Timeout,
+    Shift, Timeout,
     analysis::{Rates, Times, overtaken, rto, static_wins, time_to_backup, time_to_primary},
     egress::Egress,
+    load::Load,
     measure::{Measurement, Summary},
     patience::{Flights, Patience},
     stability::{FailBack, Stability},
@@ -55,6 +57,9 @@ pub struct Controller {
     /// What a live edge adds; `None` in the simulator.
     stability: Option<Stability>,
     patience: Option<Patience>,
+    /// Which egress each flow takes, where load decides that.
+    load: Option<Load>,
+    shift: Option<Shift>,
 }
 
 /// A period whose probes are all sent.
@@ -100,6 +105,8 @@ impl Controller {
             targets: None,
             stability: None,
             patience: None,
+            load: Load::new(&settings, capacities, now),
+            shift: None,
             settings,
         };
         if matches!(controller.settings.mode, RouteControlMode::Practical | RouteControlMode::Predictive) {
@@ -137,13 +144,14 @@ impl Controller {
         }
     }
 
-    /// Handles the timeout that is due; before its time nothing happens. `random` shortens the next period.
+    /// Handles the timeout that is due; before its time nothing happens. `random` shortens the next period, and lengthens
+    /// waits.
     pub fn handle_timeout(&mut self, now: Time, random: u32) {
         let Some((_, timeout)) = self.next_timeout().filter(|(due, _)| *due <= now) else { return };
         match timeout {
             Timeout::Decision => {
                 if let Some(pending) = self.pending.pop_front() {
-                    self.decide(now, pending.period);
+                    self.decide(now, pending.period, random);
                 }
             }
             Timeout::Probe => self.begin_probes(now, random),
@@ -203,7 +211,8 @@ impl Controller {
         self.connections = f64::from(sample.connections).max(1.0);
         self.last_advance = self.last_advance.max(sample.last_advance);
         // A sample that a move or its transient fell into shows nothing about the egress.
-        self.fresh = self.settled <= begin && self.last_move.is_none_or(|moved| moved <= begin);
+        // Nor does one that several egresses carried.
+        self.fresh = self.settled <= begin && self.last_move.is_none_or(|moved| moved <= begin) && !self.is_spread();
         if self.fresh
             && let Some((formula, history)) = self.expected.take()
         {
@@ -244,6 +253,7 @@ impl Controller {
                     let to = self.fallback_egress(now);
                     self.go(now, to.unwrap_or(egress), if to.is_some() { Reason::Carrier } else { Reason::AllDead });
                 }
+                self.leave_unusable(now);
             }
         }
     }
@@ -270,7 +280,10 @@ impl Controller {
         let health = if of.unmeasured { Health::Unknown } else { of.health };
         let health = if of.forwards || health == Health::Dead { health } else { Health::ForwardsNothing };
         let late = of.flights.as_ref().map_or(0, Flights::late);
-        Some(Report { health, lost: of.lost, loss: of.losses.share(), late, rtt: of.rtt, predicted, passage })
+        let utilisation = self.load.as_ref().and_then(|load| load.utilisation(egress));
+        let share = self.load.as_ref().map(|load| load.share(egress));
+        let (lost, loss, rtt) = (of.lost, of.losses.share(), of.rtt);
+        Some(Report { health, lost, loss, late, rtt, predicted, passage, utilisation, share })
     }
 
     /// How far predictions were off.
@@ -331,11 +344,12 @@ impl Controller {
     }
 
     /// All that can be known of a period's probes is known.
-    fn decide(&mut self, now: Time, period: u32) {
+    fn decide(&mut self, now: Time, period: u32, random: u32) {
         let (settings, active) = (&self.settings, self.active);
         // What was acknowledged before a move took another egress.
         let since = self.last_move.unwrap_or(Time::ZERO);
-        let advance = Some(self.last_advance).filter(|advance| *advance > since);
+        // While flows are spread, it may have been acknowledged over any egress.
+        let advance = Some(self.last_advance).filter(|advance| *advance > since && !self.is_spread());
         for egress in &mut self.egresses {
             egress.measure(now, period);
         }
@@ -364,17 +378,15 @@ impl Controller {
         }
         let (to, reason) = self.choose(now);
         self.go(now, to, reason);
+        self.leave_unusable(now);
+        self.spread(now, random);
     }
 
     fn choose(&self, now: Time) -> (usize, Reason) {
         let Some(of) = self.egresses.get(self.active) else { return (self.active, Reason::Fine) };
         if !of.is_alive() {
-            let reason = match (of.carrier, of.health) {
-                (false, _) => Reason::Carrier,
-                (true, Health::Dead) => Reason::Dead,
-                (true, _) => Reason::ForwardsNothing,
-            };
-            return self.fallback_egress(now).map_or((self.active, Reason::AllDead), |to| (to, reason));
+            let left = self.fallback_egress(now).map(|to| (to, of.why_left()));
+            return left.unwrap_or((self.active, Reason::AllDead));
         }
         let (to, reason) = self.wish(now, of);
         match self.objection(now, of, to, reason) {
@@ -444,6 +456,9 @@ impl Controller {
         }
         if of.health != Health::Impaired {
             return (self.active, stays);
+        }
+        if self.loses_by_load(now, self.active, of) {
+            return (self.active, Reason::Load);
         }
         let others = || {
             let alive =

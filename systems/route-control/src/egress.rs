@@ -3,7 +3,7 @@
 use sidestep_net::{Rate, Span, Time};
 
 use super::{
-    Health, Passage, RouteControlSettings,
+    Health, Passage, Reason, RouteControlSettings,
     analysis::misses,
     measure::{Losses, Measurement, Summary},
     patience::Flights,
@@ -128,6 +128,15 @@ impl Egress {
     /// Whether packets get through at all.
     pub(super) fn is_alive(&self) -> bool {
         self.carrier && self.forwards && self.health != Health::Dead
+    }
+
+    /// Why it is left, if packets do not get through.
+    pub(super) fn why_left(&self) -> Reason {
+        match (self.carrier, self.health) {
+            (false, _) => Reason::Carrier,
+            (true, Health::Dead) => Reason::Dead,
+            (true, _) => Reason::ForwardsNothing,
+        }
     }
 
     /// Whether it has answered since another one fell silent. If both fell silent at once, the targets may have died.

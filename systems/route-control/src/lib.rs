@@ -12,6 +12,9 @@
 //!   aggregate, or the [`Passage`] of each egress where these can be distinguished. Without that the controller goes by probes
 //!   alone.
 //!
+//! With a `load` threshold the driver passes in what each egress has sent, too ([`Controller::handle_sent`]), and sends each flow by the
+//! egress of its bucket ([`Controller::egress_of`]); `poll_shift` returns which flows have moved.
+//!
 //! A live edge adds several [`Targets`], of which a quorum counts, and [`Stability`]: when the aggregate returns, and to which
 //! egresses it does not move for now.
 //!
@@ -49,6 +52,7 @@ mod egress;
 #[cfg(feature = "lab")]
 #[expect(clippy::disallowed_methods, reason = "the lab has a clock")]
 pub mod lab;
+mod load;
 mod measure;
 mod patience;
 pub mod predict;
@@ -70,6 +74,7 @@ use sidestep_net::{Bytes, Rate, Span, Time};
 use sidestep_scenario::{Standing, SystemInfo};
 
 pub use controller::Controller;
+pub use load::BUCKETS;
 pub use patience::Patience;
 pub use stability::{Damping, FailBack, PENALTY, Stability};
 pub use targets::{TargetReport, Targets};
@@ -148,6 +153,21 @@ pub struct Decision {
     pub reason: Reason,
 }
 
+/// Some flows of the aggregate were moved, while the others stay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shift {
+    /// When.
+    pub at: Time,
+    /// The egress that they took.
+    pub from: usize,
+    /// The egress that they take from now on.
+    pub to: usize,
+    /// The share of all buckets that they have.
+    pub share: f64,
+    /// Why.
+    pub reason: Reason,
+}
+
 /// Why the aggregate moves or stays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
@@ -165,6 +185,12 @@ pub enum Reason {
     Predicted,
     /// Moves: the primary has recovered.
     Recovered,
+    /// Some flows move: the egress is full, and another one is not. Or all stay: the egress in use loses packets, for it is full.
+    Load,
+    /// The flows that moved for load return: the full egress is as full, and all egresses together carry no more.
+    LoadUndone,
+    /// The flows that another egress had for load return: the egress in use has room for all.
+    LoadOver,
     /// Stays: the egress in use is fine, and the primary is not, or is the one in use.
     Fine,
     /// Stays: no other egress is alive.
@@ -222,6 +248,10 @@ pub struct Report {
     pub predicted: Option<Rate>,
     /// What passed it, and how fast, where that is measured.
     pub passage: Option<(Passage, Rate)>,
+    /// What was sent by it in the last periods, as a share of its capacity, where load decides.
+    pub utilisation: Option<f64>,
+    /// Its share of the flows, where load decides.
+    pub share: Option<f64>,
 }
 
 /// How far predictions were off: the mean of |predicted − got| / got over the moves to an egress.
@@ -248,6 +278,9 @@ impl Reason {
             Reason::Loss => "loss",
             Reason::Predicted => "predicted",
             Reason::Recovered => "recovered",
+            Reason::Load => "load",
+            Reason::LoadUndone => "load-undone",
+            Reason::LoadOver => "load-over",
             Reason::Fine => "fine",
             Reason::AllDead => "all-dead",
             Reason::NotBetter => "not-better",

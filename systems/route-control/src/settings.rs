@@ -63,6 +63,15 @@ pub struct RouteControlSettings {
     pub fill: f64,
     /// Whether impairments that are too short to gain from a move are sat out: the paper's condition (5).
     pub sit_out: bool,
+    /// From this utilisation of an egress on some of its flows take another one with room, in proportion to capacity; 0: never.
+    pub load: Ratio,
+    /// Below this utilisation an egress takes flows of a full one; flows return when all would use less of the egress in use.
+    pub load_end: Ratio,
+    /// An egress must be full for at least this time, and as long must pass after a move for load; random up to twice, and doubled when
+    /// a move takes back the last one.
+    pub load_wait: Span,
+    /// The most flows that move for load at once, as a share of all.
+    pub load_step: Ratio,
 }
 
 /// How the route controller decides.
@@ -152,6 +161,13 @@ impl Default for RouteControlSettings {
             fill: 1.0,
             // Section 6.
             sit_out: true,
+            load: Ratio::ZERO,
+            // Our choice: far enough below any threshold of fullness.
+            load_end: Ratio::from_ppb(500_000_000),
+            // Our choice: TCP needs seconds to fill a path.
+            load_wait: Span::from_secs(3),
+            // Our choice: few decisions to any share, and no decision that moves all.
+            load_step: Ratio::from_ppb(500_000_000),
         }
     }
 }
@@ -176,6 +192,8 @@ impl RouteControlSettings {
             rto: RouteControlRto::Off,
             fill: 0.0,
             sit_out: false,
+            load_wait: Span::ZERO,
+            load_step: Ratio::from_ppb(1_000_000_000),
             ..self.clone()
         }
     }
@@ -215,6 +233,16 @@ impl SettingsTable for RouteControlSettings {
         ensure((0.0..=1e6).contains(&self.reordering), "reordering", "must be between 0 and 1000000")?;
         ensure(self.min_rto > Span::ZERO, "min_rto", "must be above zero")?;
         ensure((0.0..=100.0).contains(&self.fill), "fill", "must be between 0 and 100")?;
-        ensure((64..=65_535).contains(&self.packet.get()), "packet", "must be between 64 B and 65535 B")
+        ensure((64..=65_535).contains(&self.packet.get()), "packet", "must be between 64 B and 65535 B")?;
+        let measures = matches!(self.mode, RouteControlMode::Practical | RouteControlMode::Predictive);
+        ensure(
+            self.load == Ratio::ZERO || measures,
+            "load",
+            "needs mode practical or predictive: others measure nothing",
+        )?;
+        let apart = self.load == Ratio::ZERO || self.load_end > Ratio::ZERO && self.load_end < self.load;
+        ensure(apart, "load_end", "must be above 0 % and below load")?;
+        ensure(self.load_wait <= second * 3_600, "load_wait", "must be at most an hour")?;
+        ensure(self.load_step > Ratio::ZERO, "load_step", "must be above 0 %")
     }
 }

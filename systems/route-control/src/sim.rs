@@ -26,7 +26,7 @@ use sidestep_sim::{
     system::{Context, MakeBehaviour, Setup, System},
 };
 
-use crate::{Controller, Probe, RouteControlMode, RouteControlSettings, Sample, Timeout};
+use crate::{BUCKETS, Controller, Probe, RouteControlMode, RouteControlSettings, Sample, Timeout};
 
 /// Bytes of a probe, and of its answer.
 const PROBE: u16 = 64;
@@ -200,6 +200,8 @@ struct PeerEdge {
     last_advance: Time,
     /// Samples so far.
     samples: u32,
+    /// By egress: bytes that were sent since the last sample.
+    sent: Vec<Bytes>,
 }
 
 /// A path to another edge.
@@ -298,7 +300,8 @@ impl Site {
                 controller.handle_impairment(now, number, *impaired);
             }
         }
-        Some(PeerEdge { controller, egresses, acked: 0, connections: 0, last_advance: Time::ZERO, samples: 0 })
+        let sent = vec![Bytes::default(); egresses.len()];
+        Some(PeerEdge { controller, egresses, acked: 0, connections: 0, last_advance: Time::ZERO, samples: 0, sent })
     }
 
     /// What is known of a flow.
@@ -308,6 +311,15 @@ impl Site {
             self.flows.resize(index + 1, Seen::default());
         }
         &mut self.flows[index]
+    }
+
+    /// The bucket of a flow: the engine gives flows hashes only where routers choose by them.
+    fn bucket(&self, flow: u32) -> usize {
+        // A round of SplitMix64.
+        let mut mixed =
+            (self.shared.seed ^ u64::from(self.node.0) << 32 ^ u64::from(flow)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed >> 32) as usize % BUCKETS
     }
 
     /// A packet of a host leaves.
@@ -360,6 +372,8 @@ impl PeerEdge {
                 let connections = std::mem::take(&mut self.connections);
                 self.samples += 1;
                 self.controller.handle_sample(now, Sample { acked, connections, last_advance: self.last_advance });
+                self.controller.handle_sent(now, &self.sent);
+                self.sent.fill(Bytes::default());
             }
             self.controller.handle_timeout(now, random);
             while let Some(Probe { egress, period, number }) = self.controller.poll_transmit(now) {
@@ -384,6 +398,18 @@ impl PeerEdge {
         if let Some(decision) = self.controller.poll_decision().filter(|decision| decision.from != decision.to) {
             node.note_move(decision.reason.as_str());
         }
+        if let Some(shift) = self.controller.poll_shift() {
+            node.note_move(shift.reason.as_str());
+        }
+    }
+
+    /// A packet of a flow of this bucket leaves; returns its egress.
+    fn leave(&mut self, bucket: usize, length: u32) -> usize {
+        let egress = self.controller.egress_of(bucket);
+        if let Some(sent) = self.sent.get_mut(egress) {
+            *sent = *sent + Bytes::new(length.into());
+        }
+        egress
     }
 }
 
@@ -443,9 +469,10 @@ impl Behaviour for Site {
         let Some((_, Some(Destination { toward, .. }))) = self.destinations.get(at) else { return Fate::Forward };
         let toward = *toward;
         self.note_outbound(&packet, toward);
-        let active = self.towards.get(toward).map_or(0, |toward| toward.controller.active());
+        let bucket = self.bucket(packet.flow);
+        let egress = self.towards.get_mut(toward).map_or(0, |toward| toward.leave(bucket, leaving.len));
         let routes = self.destinations.get(at).and_then(|(_, destination)| destination.as_ref());
-        routes.and_then(|of| of.routes.get(active)).map_or(Fate::Forward, |route| Fate::Reroute(*route))
+        routes.and_then(|of| of.routes.get(egress)).map_or(Fate::Forward, |route| Fate::Reroute(*route))
     }
 
     fn handle_control(&mut self, now: Time, from: ArcId, packet: &Packet, node: &mut Node<'_>) {

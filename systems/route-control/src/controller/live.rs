@@ -35,6 +35,7 @@ impl Controller {
     pub fn starting_at(mut self, egress: usize) -> Self {
         if egress < self.egresses.len() {
             self.active = egress;
+            self.leave_unusable(Time::ZERO);
         }
         self
     }
@@ -71,5 +72,6 @@ impl Controller {
             let to = self.fallback_egress(now);
             self.go(now, to.unwrap_or(egress), if to.is_some() { Reason::ForwardsNothing } else { Reason::AllDead });
         }
+        self.leave_unusable(now);
     }
 }

@@ -153,3 +153,47 @@ fn in_the_ready_scenario_guards_save_most_moves_and_lose_nothing() {
     assert!(goodputs.is_sorted() && goodputs[1] > 1.5 * goodputs[0], "{goodputs:?}");
     assert!(predictive.total_moves() * 5 < paper.total_moves(), "{:?}", predictive.moves);
 }
+
+#[test]
+fn load_fills_both_egresses_of_a_site_and_two_sites_do_not_chase_each_other() {
+    let read = |text: &str| Scenario::parse(text, "load").unwrap();
+    let (load, unguarded) = ("route-control:load=80%", "route-control:load=80%,guards=false");
+    let alone = read(include_str!("../../../../scenarios/edge-load.toml"));
+    let result = results(&alone, &["route-control", "route-control:mode=predictive", load]).unwrap();
+    for blind in ["route-control", "route-control:mode=predictive"] {
+        assert!(of(&result, blind).goodput_mbps < 5.0, "{blind}: {}", of(&result, blind).goodput_mbps);
+    }
+    assert!(of(&result, load).goodput_mbps > 19.0, "{}", of(&result, load).goodput_mbps);
+    assert!(of(&result, load).total_moves() <= 10, "{:?}", of(&result, load).moves);
+    let both = read(include_str!("../../../../scenarios/edge-load-neighbours.toml"));
+    let result = results(&both, &[load, unguarded]).unwrap();
+    assert!(of(&result, load).goodput_mbps > 25.0, "{}", of(&result, load).goodput_mbps);
+    assert!(of(&result, load).total_moves() <= 10, "{:?}", of(&result, load).moves);
+    assert!(of(&result, unguarded).total_moves() > 50, "{:?}", of(&result, unguarded).moves);
+}
+
+#[test]
+fn flows_that_load_has_spread_leave_an_egress_that_dies() {
+    // Eight flows fill 8 Mbit/s; from 30 s on the backup loses all.
+    let endless = site("60 s").set("tcp.receive_window", "1 MB").flow(bulk("h", "s").with("connections", 4));
+    let scenario = lost_between(endless, "E-B", "30 s", "55 s").build();
+    let result = results(&scenario, &["route-control:load=80%"]).unwrap();
+    let moves = &of(&result, "route-control:load=80%").moves;
+    assert_eq!(moves.get("dead"), Some(&1), "{moves:?}");
+    assert!(moves.get("load").is_some_and(|count| *count >= 1), "{moves:?}");
+}
+
+#[test]
+fn settings_of_load_that_cannot_hold_are_refused() {
+    let refused = |system: &str| results(&site("1 s").build(), &[system]).unwrap_err().to_string();
+    for (setting, problem) in [
+        ("load=40%", "load_end must be above 0 % and below load"),
+        ("load=80%,load_end=0%", "load_end must be above 0 % and below load"),
+        ("load=80%,load_step=0%", "load_step must be above 0 %"),
+        ("load=80%,load_wait=2h", "load_wait"),
+        ("load=80%,mode=ideal", "load needs mode practical or predictive"),
+    ] {
+        let refused = refused(&format!("route-control:{setting}"));
+        assert!(refused.contains(problem), "{refused}");
+    }
+}
