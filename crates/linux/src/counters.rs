@@ -22,6 +22,11 @@ pub fn dropped_in_sending() -> Result<u64> {
     Ok(dropped(&read(DEVICES)?))
 }
 
+/// Bytes that each interface of the calling thread's network namespace has sent since it was made, by its name.
+pub fn sent() -> Result<Vec<(String, u64)>> {
+    Ok(columns(&read(DEVICES)?, SENT).map(|(name, bytes)| (name.to_owned(), bytes)).collect())
+}
+
 fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).map_err(|error| LinuxError::io(format!("reading {path}"), error))
 }
@@ -35,13 +40,22 @@ fn extended(text: &str) -> Vec<(String, u64)> {
     names.split_ascii_whitespace().map(str::to_owned).zip(values).collect()
 }
 
-/// The sum of the columns `drop` of what was transmitted: the twelfth number of each line.
+/// Numbers of `/proc/net/dev` after the name of an interface, from zero on: bytes that it has sent, and packets that it was given to send
+/// and dropped.
+const SENT: usize = 8;
+const DROPPED: usize = 11;
+
+/// A number of each interface, with its name.
+fn columns(text: &str, column: usize) -> impl Iterator<Item = (&str, u64)> {
+    text.lines().filter_map(move |line| {
+        let (name, columns) = line.split_once(':')?;
+        Some((name.trim(), columns.split_ascii_whitespace().nth(column)?.parse::<u64>().ok()?))
+    })
+}
+
+/// The sum of what interfaces have dropped.
 fn dropped(text: &str) -> u64 {
-    let drops = text.lines().filter_map(|line| {
-        let (_, columns) = line.split_once(':')?;
-        columns.split_ascii_whitespace().nth(11)?.parse::<u64>().ok()
-    });
-    drops.fold(0, u64::saturating_add)
+    columns(text, DROPPED).map(|(_, packets)| packets).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

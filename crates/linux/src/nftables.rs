@@ -25,7 +25,7 @@ use netlink_packet_netfilter::{NetfilterMessage, nftables::NfTablesMessage};
 use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
 use nix::sys::socket::{setsockopt, sockopt::SndBufForce};
 
-pub use self::flows::{FlowEgress, FlowTable};
+pub use self::flows::{FlowEgress, FlowRules, FlowSpread, FlowTable};
 pub(crate) use self::ruleset::HEADER_LEN;
 use self::ruleset::Ruleset;
 use crate::{

@@ -19,6 +19,7 @@ use sidestep_command::{
     Command, EDGE, Failure, Outcome, Status, announce, out, plain_table, print, print_json, print_obstacles,
     print_stopped, println, read, reread, run_daemon, runtime, stopped_or_relieved, until_signalled,
 };
+use sidestep_net::Ratio;
 
 use self::{
     args::{RouteControlArgs, RouteControlCommand, RouteControlNumbers, RouteControlRun},
@@ -110,6 +111,7 @@ fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
             "routing_period": settings.routing_period,
             "measurement_period": settings.measurement_period,
             "probe_interval": settings.probe_interval,
+            "load": settings.load,
             "doubts": config.doubts(),
         }));
     }
@@ -121,6 +123,11 @@ fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
         "decisions: every {}, by the probes of the last {}, one each {}",
         settings.routing_period, settings.measurement_period, settings.probe_interval
     );
+    if settings.load > Ratio::ZERO {
+        let shares = config.egresses.iter().filter(|egress| !egress.metered);
+        let shares: Vec<_> = shares.map(|egress| format!("{} {}", egress.name, egress.capacity)).collect();
+        println!("load: from a utilisation of {} on, flows are spread over {}", settings.load, shares.join(", "));
+    }
     config.doubts().iter().for_each(|doubt| println!("warning: {doubt}"));
     Ok(())
 }
@@ -219,13 +226,15 @@ fn ways(status: &RouteControlStatus) -> Vec<String> {
 
 /// Each egress as each family sees it.
 fn egress_table(status: &RouteControlStatus) -> Table {
-    let header = ["egress", "interface", "family", "state", "lost", "loss", "round trip", "penalty"];
+    let mut header = vec!["egress", "interface", "family", "state", "lost", "loss", "round trip", "penalty"];
+    let by_load = status.egresses.iter().any(|egress| egress.seen.share.is_some());
+    header.extend(by_load.then_some(["utilisation", "flows"]).into_iter().flatten());
     let mut table = plain_table(header);
     for egress in &status.egresses {
         let sees = |family: &'_ FamilyStatus| family.egresses.iter().find(|one| one.name == egress.name).cloned();
         for (family, one) in status.families.iter().filter_map(|family| Some((family, sees(family)?))) {
             let mark = if one.name == family.active && !family.destinations.is_empty() { "* " } else { "  " };
-            table.add_row([
+            let mut row = vec![
                 format!("{mark}{}", one.name),
                 egress.dev.clone(),
                 family.family.clone(),
@@ -234,7 +243,11 @@ fn egress_table(status: &RouteControlStatus) -> Table {
                 percent(one.seen.loss),
                 millis(one.seen.rtt_ms),
                 format!("{:.0}{}", one.penalty, if one.suppressed { ", suppressed" } else { "" }),
-            ]);
+            ];
+            if by_load {
+                row.extend([one.seen.utilisation, one.seen.share].map(|of| of.map_or_else(|| "-".into(), percent)));
+            }
+            table.add_row(row);
         }
     }
     table
@@ -276,6 +289,9 @@ fn described(decision: &DecisionRecord) -> String {
         true => write!(line, "{} -> {}, {}", decision.from, decision.to, decision.reason),
         false => write!(line, "stays on {}, {}", decision.to, decision.reason),
     };
+    if let Some(share) = decision.share {
+        let _ = write!(line, ", {} of the flows", percent(share));
+    }
     if decision.times > 1 {
         let _ = write!(line, " ({} times)", decision.times);
     }

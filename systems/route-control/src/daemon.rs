@@ -313,6 +313,7 @@ impl sidestep_hostd::Daemon for RouteControl {
         };
         // The move itself comes first; what else has to follow, follows.
         let steered = if self.all_active() == active { Ok(()) } else { self.steer().await };
+        let steered = steered.and_then(|()| self.follow_spread());
         self.note_dead();
         let steered = steered.and_then(|()| self.forget_flows());
         reconciles |= steered.is_err();
@@ -343,9 +344,7 @@ impl sidestep_hostd::Daemon for RouteControl {
         // No event reports changes of tables of nf_tables.
         if self.forget_lost_flows()? {
             self.others.count(1);
-            tracing::warn!(
-                "another program changed the table that keeps flows on their egress, which is written again"
-            );
+            tracing::warn!("another program changed the table of flows and their egresses, which is written again");
             self.apply_flows()?;
         }
         if self.others.firewall.is_due() {

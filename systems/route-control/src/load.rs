@@ -50,6 +50,8 @@ pub(super) struct Load {
     backoff: u32,
     /// The last move, until it is known what it brought.
     trial: Option<Trial>,
+    /// Whether flows that are there already move, so that the next seconds show what a move has brought.
+    moves_all: bool,
     /// By which share what is carried must change to count as a change.
     margin: f64,
     /// How much more moves than levels, as moves before had no flows.
@@ -113,6 +115,7 @@ impl Load {
             last: None,
             backoff: 1,
             trial: None,
+            moves_all: true,
             margin: settings.margin.as_f64(),
             effort: 1.0,
             again: None,
@@ -125,6 +128,11 @@ impl Load {
         if let Some(of) = self.egresses.get_mut(egress) {
             of.capacity = 0.0;
         }
+    }
+
+    /// Only flows that begin take another egress.
+    pub(super) fn move_new_only(&mut self) {
+        self.moves_all = false;
     }
 
     /// The egress of a bucket.
@@ -295,7 +303,8 @@ impl Load {
         let chosen = after.iter_mut().chain(before).filter(|owner| **owner == from).take(count);
         let moved = chosen.map(|owner| *owner = to).count();
         let shift = Shift { at: now, from, to, share: moved as f64 / BUCKETS as f64, reason: Reason::Load };
-        self.trial = Some(Trial { shift, owners, first, count, most: count == most, before: rates.to_vec() });
+        self.trial =
+            self.moves_all.then(|| Trial { shift, owners, first, count, most: count == most, before: rates.to_vec() });
         Some(shift)
     }
 

@@ -77,8 +77,11 @@ const DATA_VERDICT: u32 = 0xffff_ff00;
 const TYPE_INTEGER: u32 = 4;
 const TYPE_IPV4: u32 = 7;
 const TYPE_IPV6: u32 = 8;
-/// Shows `nft` that keys are big-endian: NFTNL_UDATA_SET_KEYBYTEORDER, four bytes, BYTEORDER_BIG_ENDIAN.
-const BIG_ENDIAN: [u8; 2] = [0, 4];
+/// Shows `nft` the order of keys' bytes: NFTNL_UDATA_SET_KEYBYTEORDER, four bytes.
+const KEY_BYTE_ORDER: [u8; 2] = [0, 4];
+/// BYTEORDER_HOST_ENDIAN and BYTEORDER_BIG_ENDIAN.
+const HOST_ENDIAN: u32 = 1;
+const BIG_ENDIAN: u32 = 2;
 /// Elements in one message: an attribute has no more than 64 KiB.
 const ELEMENTS: usize = 400;
 
@@ -93,7 +96,10 @@ const TCP_FLAGS: u32 = 13;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
-const IPPROTO_TCP: u8 = 6;
+pub(super) const IPPROTO_TCP: u8 = 6;
+pub(super) const IPPROTO_UDP: u8 = 17;
+/// Bytes of both ports, with which the headers of TCP and UDP begin.
+const PORTS: u32 = 4;
 /// The only register that is needed, and its number.
 const REGISTER: Register = Register::Reg1;
 pub(super) const REGISTER_NUMBER: u32 = 1;
@@ -105,6 +111,12 @@ const FIB_FLAGS: u16 = 3;
 const ADDRESS_TYPE: u32 = 3;
 const OF_SOURCE: u32 = 1;
 const AT_OUTPUT: u32 = 1 << 4;
+// The attributes of the expression `hash`, whose default is Jenkins' hash.
+const HASH_FROM: u16 = 1;
+const HASH_INTO: u16 = 2;
+const HASH_LENGTH: u16 = 3;
+const HASH_MODULUS: u16 = 4;
+const HASH_SEED: u16 = 5;
 const NAT_TYPE: u16 = 1;
 const NAT_FAMILY: u16 = 2;
 const NAT_FROM: u16 = 3;
@@ -123,10 +135,7 @@ impl Ruleset {
         let mut messages = vec![self.table(), self.removal().remove(0), self.table(), output];
         messages.push(self.chain(REPLIES));
         let marks: BTreeSet<_> = draws.iter().flat_map(|draw| &draw.shares).map(|share| share.mark).collect();
-        for mark in marks {
-            messages.push(self.chain(&mark_chain(mark)));
-            messages.push(self.rule(&mark_chain(mark), self.set_mark(mark)));
-        }
+        marks.into_iter().for_each(|mark| messages.extend(self.marking(mark)));
         let mut sets = 0;
         for (position, draw) in draws.iter().enumerate().filter(|(_, draw)| !draw.shares.is_empty()) {
             messages.push(self.chain(&draw_chain(position)));
@@ -137,6 +146,11 @@ impl Ruleset {
             self.destinations(of, draws, &mut sets, &mut messages);
         }
         messages
+    }
+
+    /// A chain that gives packets this mark.
+    pub(super) fn marking(&self, mark: u32) -> [(NfTablesMessage, u16); 2] {
+        [self.chain(&mark_chain(mark)), self.rule(&mark_chain(mark), self.set_mark(mark))]
     }
 
     /// The transaction after which the draw at `position` has other weights.
@@ -166,7 +180,7 @@ impl Ruleset {
 
     /// The rules that distinguish packets to draw for from all others, which the first two let go.
     fn selection(&self) -> Messages {
-        let tcp = vec![load(MetaKey::L4Proto), compare(Operator::Equal, vec![IPPROTO_TCP])];
+        let tcp = is_protocol(IPPROTO_TCP);
         let special = vec![tcp_flags(), masked(&[SYN | RST]), compare(Operator::NotEqual, vec![0])];
         let opens = vec![tcp_flags(), masked(&[SYN | RST | ACK]), compare(Operator::Equal, vec![SYN])];
         // A mark that a program has set already stays.
@@ -236,11 +250,7 @@ impl Ruleset {
         for source in sources {
             let valid =
                 |share: &&Share| share.sources.is_empty() || share.sources.iter().any(|of| of.contains(&source));
-            let matches = vec![
-                payload(NETWORK_HEADER, of.source_offset(), of.len()),
-                masked(&of.bytes(of.mask(source.prefix_len()))),
-                compare(Operator::Equal, of.bytes(of.first(source))),
-            ];
+            let matches = is_from(of, source);
             self.draw_among(position, matches, draw.shares.iter().filter(valid), sets, messages);
         }
         let anywhere = draw.shares.iter().filter(|share| share.sources.is_empty() || share.unnamed);
@@ -336,17 +346,6 @@ impl Ruleset {
     /// A map from ranges to chains: each begins at its key and ends where the next begins, and one without a chain is none.
     fn map(&self, id: u32, key_type: u32, ranges: &[(Vec<u8>, Option<String>)], messages: &mut Messages) {
         let key_len = ranges.first().map_or(0, |(key, _)| key.len());
-        let attributes = vec![
-            SetAttribute::Table(self.name.clone()),
-            SetAttribute::Name(ANONYMOUS.into()),
-            SetAttribute::Flags(SetFlags::Anonymous | SetFlags::Constant | SetFlags::Interval | SetFlags::Map),
-            SetAttribute::KeyType(key_type),
-            SetAttribute::KeyLen(key_len as u32),
-            SetAttribute::DataType(DATA_VERDICT),
-            SetAttribute::Id(id),
-            SetAttribute::UserData([BIG_ENDIAN.as_slice(), &2_u32.to_ne_bytes()].concat()),
-        ];
-        messages.push((NfTablesMessage::NewSet(SetMessage { attributes }), NLM_F_CREATE));
         let mut elements = Vec::new();
         let mut open = false;
         for (key, chain) in ranges {
@@ -360,6 +359,42 @@ impl Ruleset {
                 elements.push(vec![key(), SetElementAttribute::Data(verdict)]);
             }
         }
+        let kind = (key_type, key_len, SetFlags::Interval, BIG_ENDIAN);
+        self.anonymous(id, kind, &elements, messages);
+    }
+
+    /// A map from hashes to the chains of these marks; one of zero is none.
+    pub(super) fn map_of_marks(&self, id: u32, marks: &[u32], messages: &mut Messages) {
+        let marked = (0_u32..).zip(marks).filter(|(_, mark)| **mark != 0);
+        let element = |(hash, mark): (u32, &u32)| {
+            vec![
+                SetElementAttribute::Key(DataAttribute::Value(hash.to_ne_bytes().to_vec())),
+                SetElementAttribute::Data(verdict(Verdict::Goto, Some(mark_chain(*mark)))),
+            ]
+        };
+        let elements: Vec<_> = marked.map(element).collect();
+        self.anonymous(id, (TYPE_INTEGER, size_of::<u32>(), SetFlags::empty(), HOST_ENDIAN), &elements, messages);
+    }
+
+    /// An anonymous, constant map to chains.
+    fn anonymous(
+        &self,
+        id: u32,
+        (key_type, key_len, flags, order): (u32, usize, SetFlags, u32),
+        elements: &[Vec<SetElementAttribute>],
+        messages: &mut Messages,
+    ) {
+        let attributes = vec![
+            SetAttribute::Table(self.name.clone()),
+            SetAttribute::Name(ANONYMOUS.into()),
+            SetAttribute::Flags(SetFlags::Anonymous | SetFlags::Constant | SetFlags::Map | flags),
+            SetAttribute::KeyType(key_type),
+            SetAttribute::KeyLen(key_len as u32),
+            SetAttribute::DataType(DATA_VERDICT),
+            SetAttribute::Id(id),
+            SetAttribute::UserData([KEY_BYTE_ORDER.as_slice(), &order.to_ne_bytes()].concat()),
+        ];
+        messages.push((NfTablesMessage::NewSet(SetMessage { attributes }), NLM_F_CREATE));
         for elements in elements.chunks(ELEMENTS) {
             let attributes = vec![
                 SetElementList::Table(self.name.clone()),
@@ -370,6 +405,47 @@ impl Ruleset {
             messages.push((NfTablesMessage::NewSetElement(SetElementMessage { attributes }), NLM_F_CREATE));
         }
     }
+}
+
+/// Whether a packet is of a family.
+pub(super) fn is_of(family: Family) -> Rule {
+    vec![load(MetaKey::Nfproto), compare(Operator::Equal, vec![family.protocol()])]
+}
+
+/// Whether a packet of a family has a source in a prefix.
+pub(super) fn is_from(of: Family, source: IpNet) -> Rule {
+    vec![
+        payload(NETWORK_HEADER, of.source_offset(), of.len()),
+        masked(&of.bytes(of.mask(source.prefix_len()))),
+        compare(Operator::Equal, of.bytes(of.first(source))),
+    ]
+}
+
+/// Whether a packet is of TCP, or of UDP.
+pub(super) fn is_protocol(protocol: u8) -> Rule {
+    vec![load(MetaKey::L4Proto), compare(Operator::Equal, vec![protocol])]
+}
+
+/// Goes where the map with this number leads for the hash of addresses and ports, of `buckets`.
+pub(super) fn by_hash(of: Family, buckets: u32, seed: u32, map: u32) -> Rule {
+    let addresses = 2 * of.len();
+    let place = [Payload::Base(TRANSPORT_HEADER), Payload::Offset(0), Payload::Len(PORTS)];
+    // Right behind the addresses.
+    let register = Payload::DestinationRegister(Register::from(u32::from(Register::Reg32_00) + addresses / 4));
+    let hash = [
+        (HASH_FROM, REGISTER_NUMBER),
+        (HASH_INTO, REGISTER_NUMBER),
+        (HASH_LENGTH, addresses + PORTS),
+        (HASH_MODULUS, buckets),
+        (HASH_SEED, seed),
+    ];
+    let hash = hash.map(|(kind, value)| DefaultNla::new(kind, value.to_be_bytes().to_vec()));
+    vec![
+        payload(NETWORK_HEADER, of.source_offset(), addresses),
+        Expressions::Payload([vec![register], place.to_vec()].concat()),
+        Expressions::Other { expression_type: "hash".into(), attributes: hash.to_vec() },
+        lookup(map),
+    ]
 }
 
 /// The message that removes all tables of all families.

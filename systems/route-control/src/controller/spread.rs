@@ -17,6 +17,14 @@ impl Controller {
         self
     }
 
+    /// The same where a flow stays on its egress, so that flows which begin are all that load can move.
+    pub fn with_kept_flows(mut self) -> Self {
+        if let Some(load) = &mut self.load {
+            load.move_new_only();
+        }
+        self
+    }
+
     /// What was sent by each egress since the last time, for `load`.
     pub fn handle_sent(&mut self, now: Time, sent: &[Bytes]) {
         if let Some(load) = &mut self.load {

@@ -12,7 +12,7 @@ use sidestep_hostd::{
 };
 use sidestep_linux::{netlink::Family, probe::Egress};
 use sidestep_net::{
-    ParseError, Rate, SettingsTable as _, Span,
+    ParseError, Rate, Ratio, SettingsTable as _, Span,
     document::{Document, Item},
 };
 
@@ -118,10 +118,10 @@ pub struct EgressConfig {
     /// behind it.
     #[serde(default, deserialize_with = "one_or_more")]
     pub via: Vec<Via>,
-    /// Its rate; zero: not known.
+    /// Its rate, for predictions and `load`; zero: not known.
     #[serde(default)]
     pub capacity: Rate,
-    /// Whether what it carries costs money.
+    /// Whether what it carries costs money; load moves nothing there.
     #[serde(default)]
     pub metered: bool,
     /// With `moves = "new-connections"`: how long after a move away flows may stay; those that are left then begin again.
@@ -506,6 +506,23 @@ impl RouteControlConfig {
         }
     }
 
+    /// Load needs the rates of the egresses that may get flows for it.
+    fn check_load(&self, document: &Document<'_>) -> Result<(), ParseError> {
+        let root = document.root();
+        for (item, egress) in document.tables(root, "egress")?.iter().zip(&self.egresses) {
+            if !egress.metered && egress.capacity == Rate::ZERO {
+                let message = format!("`load` needs the rate of `{}`: give its `capacity`", egress.name);
+                return Err(document.error_at(item, "capacity", message));
+            }
+        }
+        if self.egresses.iter().filter(|egress| !egress.metered).count() < 2 {
+            let table = root.get_ref().get("control").unwrap_or(root);
+            let message = "`load` uses no egress that is metered, and needs two that are not";
+            return Err(document.error_at(table, "load", message));
+        }
+        Ok(())
+    }
+
     fn check_control(&self, document: &Document<'_>) -> Result<(), ParseError> {
         let root = document.root();
         let table = root.get_ref().get("control").unwrap_or(root);
@@ -517,6 +534,9 @@ impl RouteControlConfig {
             return Err(document.error_at(table, "mode", "an edge decides by `practical` or `predictive`"));
         }
         settings.check().map_err(|error| document.error_at(table, error.setting, &error))?;
+        if settings.load > Ratio::ZERO {
+            self.check_load(document)?;
+        }
         let shortest = settings.routing_period.as_secs_f64() * (1.0 - settings.effective().decision_jitter.as_f64());
         let of_family = |family: Family| {
             let probes =

@@ -12,6 +12,8 @@ use sidestep_linux::{
     netlink::{InterfaceAddress, Netlink, RoutingRule},
 };
 
+use sidestep_net::Ratio;
+
 use super::{Moves, RouteControl, RouteControlConfig, kernel::Numbers};
 
 /// Most interfaces of the site that are asked about.
@@ -30,8 +32,9 @@ impl RouteControl {
 
     /// Reads which rules of others restore marks of probes, and of flows if these are kept on their egress.
     pub(super) fn read_firewall(&mut self) {
-        let consequence = "probes, and flows that are kept on their egress, may leave by another one";
-        let keeps = self.options.config.route_control.moves != Moves::Aggregate;
+        let consequence = "probes, and flows that are kept on an egress or spread to it, may leave by another one";
+        let config = &self.options.config;
+        let keeps = config.route_control.moves != Moves::Aggregate || config.control.load > Ratio::ZERO;
         let hooks: &[Hook] = if keeps { &[Hook::Prerouting, Hook::Rerouted] } else { &[Hook::Rerouted] };
         let mask = self.numbers().mask;
         self.others.firewall.read(&mut MarkUses::default(), mask, hooks, consequence);

@@ -6,7 +6,7 @@ use sidestep_hostd::AgentError;
 use sidestep_linux::{monotonic_now, netlink::Family};
 use sidestep_net::{Rate, SettingError, Span, Time};
 
-use super::{DecisionRecord, RouteControl, RouteControlConfig, unix_now};
+use super::{DecisionRecord, Moves, RouteControl, RouteControlConfig, unix_now};
 use crate::{Controller, Patience, Reason, RouteControlSettings, Targets, Timeout};
 
 /// The decisions of one family.
@@ -26,6 +26,8 @@ pub(super) struct Side {
     /// What was logged last: why packets stay or move, and the health of each egress.
     pub(super) logged_reason: Option<Reason>,
     pub(super) told_health: Vec<String>,
+    /// By egress: bytes that its interface had sent at the last decision.
+    pub(super) sent: Vec<Option<u64>>,
 }
 
 impl RouteControlConfig {
@@ -77,7 +79,12 @@ impl Side {
         // What the file's check lets through can be made.
         let made = Controller::new(&config.control_in(family), &capacities, monotonic_now());
         let made = made.map_err(|error: SettingError| AgentError::Reserved(error.to_string()))?;
+        let metered = config.egresses.iter().enumerate().filter(|(_, egress)| egress.metered);
+        let made = made.without_load(metered.map(|(number, _)| number));
         let mut made = made.with_targets(config.targets_in(family)).with_stability(config.stability());
+        if config.route_control.moves == Moves::NewConnections {
+            made = made.with_kept_flows();
+        }
         if config.control.guards {
             made = made.with_patience(Patience::from_least(config.control.loss_timeout));
         }
@@ -93,6 +100,7 @@ impl Side {
             active_since: unix_now(),
             logged_reason: None,
             told_health: Vec::new(),
+            sent: Vec::new(),
         })
     }
 
@@ -147,6 +155,7 @@ impl RouteControl {
             let Some(side) = self.side(family) else { return Ok(()) };
             if side.controller.next_timeout().is_some_and(|(_, timeout)| timeout == Timeout::Decision) {
                 self.report_passages(family, now)?;
+                self.report_sent(family, now)?;
             }
             let Some(side) = self.side_mut(family) else { return Ok(()) };
             side.controller.handle_timeout(now, random);
@@ -161,8 +170,18 @@ impl RouteControl {
 
     /// Notes what was decided since the last time.
     pub(super) fn take_decision(&mut self, family: Family) {
+        self.take_move(family);
+        let Some(shift) = self.side_mut(family).and_then(|side| side.controller.poll_shift()) else { return };
+        self.note(family, (shift.from, shift.to), shift.reason, Some(shift.share));
+        self.log_shift(family, shift);
+        if let Some(side) = self.side_mut(family) {
+            *side.moved.entry(shift.reason.as_str()).or_default() += 1;
+        }
+    }
+
+    fn take_move(&mut self, family: Family) {
         let Some(decision) = self.side_mut(family).and_then(|side| side.controller.poll_decision()) else { return };
-        self.note(family, decision.from, decision.to, decision.reason);
+        self.note(family, (decision.from, decision.to), decision.reason, None);
         self.log_health(family);
         self.log_decision(family, decision);
         if decision.from == decision.to {

@@ -1,4 +1,4 @@
-//! Keeps each flow on its egress, and makes those begin again that cannot live there.
+//! Keeps each flow on its egress, and makes those begin again that cannot live there; spreads flows where load decides.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,18 +8,18 @@ use std::{
 use sidestep_hostd::AgentError;
 use sidestep_linux::{
     netlink::Family,
-    nftables::{FlowEgress, FlowTable},
+    nftables::{FlowEgress, FlowRules, FlowSpread, FlowTable},
 };
 use tokio::time::Instant;
 
 use super::{Moves, RouteControl};
-use crate::Health;
+use crate::{BUCKETS, Health};
 
 /// What is known of the table of flows.
 pub(super) struct Flows {
     table: FlowTable,
     /// What was written, and what it looked like then.
-    written: Vec<FlowEgress>,
+    written: FlowRules,
     fingerprint: Option<u64>,
     /// Egresses that were dead for a family.
     dead: BTreeSet<(Family, usize)>,
@@ -39,26 +39,69 @@ impl RouteControl {
     /// Puts the table of flows into the kernel, or removes it.
     pub(super) fn apply_flows(&mut self) -> Result<(), AgentError> {
         let numbers = self.numbers();
-        if self.options.config.route_control.moves == Moves::Aggregate {
+        let wanted = self.flow_rules();
+        if !wanted.keeps && wanted.spread.is_empty() {
             self.flows = None;
             FlowTable::open(&name(numbers.base), numbers.mask)?.remove()?;
             return Ok(());
         }
-        let egress = |(number, of): (usize, &super::EgressConfig)| FlowEgress {
-            dev: of.dev.clone(),
-            mark: numbers.mark(number),
-        };
-        let wanted: Vec<_> = self.options.config.egresses.iter().enumerate().map(egress).collect();
         if self.flows.as_ref().is_some_and(|flows| flows.written == wanted && flows.fingerprint.is_some()) {
             return Ok(());
         }
         let mut table = FlowTable::open(&name(numbers.base), numbers.mask)?;
         table.replace(&wanted)?;
         let fingerprint = table.fingerprint()?;
-        let forgotten = self.flows.as_ref().map_or(0, |flows| flows.forgotten);
-        let (dead, drains) = (BTreeSet::new(), BTreeMap::new());
-        self.flows = Some(Flows { table, written: wanted, fingerprint, dead, drains, doomed: Vec::new(), forgotten });
+        let before = self.flows.take();
+        let forgotten = before.as_ref().map_or(0, |flows| flows.forgotten);
+        // How flows are spread does not concern those that stay where they are.
+        let before = before.filter(|flows| flows.written.keeps && flows.written.egresses == wanted.egresses);
+        let (dead, drains, doomed) = before.map_or_else(Default::default, |of| (of.dead, of.drains, of.doomed));
+        self.flows = Some(Flows { table, written: wanted, fingerprint, dead, drains, doomed, forgotten });
         Ok(())
+    }
+
+    /// What the table of flows should do.
+    fn flow_rules(&self) -> FlowRules {
+        let (config, numbers) = (&self.options.config, self.numbers());
+        let egress = |(number, of): (usize, &super::EgressConfig)| FlowEgress {
+            dev: of.dev.clone(),
+            mark: numbers.mark(number),
+        };
+        let spread = self.flow_spread();
+        let sources = self.egresses.ways.iter().flat_map(|ways| &ways.sources).copied();
+        FlowRules {
+            egresses: config.egresses.iter().enumerate().map(egress).collect(),
+            keeps: config.route_control.moves == Moves::NewConnections,
+            sources: if spread.is_empty() { Vec::new() } else { sources.collect() },
+            spread,
+        }
+    }
+
+    /// By family: the marks of the buckets that another egress has than the one in use.
+    fn flow_spread(&self) -> Vec<FlowSpread> {
+        let numbers = self.numbers();
+        let spread = self.all_active().into_iter().filter_map(|(family, active)| {
+            let side = self.side(family)?;
+            let side = side.follows.and_then(|of| self.side(of)).unwrap_or(side);
+            let mark = |bucket| {
+                let egress = side.controller.egress_of(bucket);
+                let leaves = egress != active && self.why_unusable(egress, family).is_none();
+                if leaves { numbers.mark(egress) } else { 0 }
+            };
+            let marks: Vec<u32> =
+                if side.controller.is_spread() { (0..BUCKETS).map(mark).collect() } else { Vec::new() };
+            marks.iter().any(|mark| *mark != 0).then_some(FlowSpread { family, marks })
+        });
+        spread.collect()
+    }
+
+    /// Makes flows take the egresses that load has chosen, if they do not yet.
+    pub(super) fn follow_spread(&mut self) -> Result<(), AgentError> {
+        if self.options.dry_run || !self.tenure.is_at_work() {
+            return Ok(());
+        }
+        let written = self.flows.as_ref().map_or(&[][..], |flows| &flows.written.spread);
+        if self.flow_spread() == written { Ok(()) } else { self.apply_flows() }
     }
 
     /// Whether another program has changed the table of flows.
@@ -74,7 +117,7 @@ impl RouteControl {
     /// Packets of a family take another egress: flows of the former one may stay for a while, those of the new one for good.
     pub(super) fn drain(&mut self, family: Family, from: usize, to: usize) {
         let after = self.options.config.egresses.get(from).and_then(|of| of.drain);
-        let Some(flows) = &mut self.flows else { return };
+        let Some(flows) = self.flows.as_mut().filter(|flows| flows.written.keeps) else { return };
         flows.drains.remove(&(family, to));
         flows.drains.remove(&(family, from));
         flows.drains.extend(after.map(|after| ((family, from), Instant::now() + after.to_std())));
@@ -82,7 +125,7 @@ impl RouteControl {
 
     /// Notes the egresses whose flows cannot live any more; they begin again only if there is an egress for them.
     pub(super) fn note_dead(&mut self) {
-        if self.flows.is_none() {
+        if !self.flows.as_ref().is_some_and(|flows| flows.written.keeps) {
             return;
         }
         let active = self.all_active();

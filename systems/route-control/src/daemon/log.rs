@@ -4,7 +4,7 @@
 use sidestep_linux::netlink::Family;
 
 use super::RouteControl;
-use crate::{Decision, Reason};
+use crate::{Decision, Reason, Shift};
 
 impl RouteControl {
     /// Logs that packets of a family move, or why they do not although the egress in use is not fine or not the primary. The
@@ -33,6 +33,21 @@ impl RouteControl {
                 "{packets} move from {from} to {to}: {reason} [{seen}; threshold {threshold}]"
             );
         }
+    }
+
+    /// Logs that some flows move.
+    pub(super) fn log_shift(&self, family: Family, shift: Shift) {
+        let Shift { from, to, share, reason, .. } = shift;
+        let seen: Vec<_> = (0..self.egresses.len()).map(|egress| self.numbers_of(family, egress)).collect();
+        let (from, to, reason, dry_run) = (self.name(from), self.name(to), reason.as_str(), self.options.dry_run);
+        let (percent, seen, packets) = (share * 100.0, seen.join("; "), self.packets(family));
+        tracing::info!(
+            from,
+            to,
+            reason,
+            dry_run,
+            "{percent:.0} % of the flows' {packets} move from {from} to {to}: {reason} [{seen}]"
+        );
     }
 
     /// Whose packets go by the decisions of a family: `packets` are all.
@@ -78,8 +93,11 @@ impl RouteControl {
             .passed
             .filter(|passed| passed.segments > 0)
             .map(|passed| format!(", traffic sent again {} of {}", passed.retransmitted, passed.segments));
+        let percent = |share: f64| share * 100.0;
+        let load = input.utilisation.map(|of| format!(", utilisation {:.0} %", percent(of))).unwrap_or_default();
+        let share = input.share.map(|of| format!(", {:.0} % of the flows", percent(of))).unwrap_or_default();
         format!(
-            "{} {}, lost {:.1} %, averaged {:.1} %, {rtt}{predicted}{}",
+            "{} {}, lost {:.1} %, averaged {:.1} %, {rtt}{predicted}{}{load}{share}",
             self.name(egress),
             input.health,
             input.lost * 100.0,

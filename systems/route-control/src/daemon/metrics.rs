@@ -40,6 +40,12 @@ const TRAFFIC_RTT: Metric = Metric::gauge(
     "sidestep_route_control_traffic_rtt_seconds",
     "Mean round trip of TCP by the egress, to the far ends and back",
 );
+const UTILISATION: Metric = Metric::gauge(
+    "sidestep_route_control_utilisation_ratio",
+    "What the egress's interface sent in the last periods as a share of its capacity, where load decides",
+);
+const SHARE: Metric =
+    Metric::gauge("sidestep_route_control_share_ratio", "Share of the flows that take the egress, where load decides");
 const PENALTY: Metric = Metric::gauge("sidestep_route_control_penalty", "What flaps have earned the egress");
 const TARGET: Metric = Metric::gauge(
     "sidestep_route_control_target_lost_ratio",
@@ -72,6 +78,8 @@ pub const ROUTE_CONTROL_METRICS: &[Metric] = &[
     GOODPUT,
     RETRANSMITTED,
     TRAFFIC_RTT,
+    UTILISATION,
+    SHARE,
     PENALTY,
     TARGET,
     MOVES,
@@ -116,6 +124,8 @@ pub(super) fn page(status: &RouteControlStatus, faults: u64) -> Page {
         again.map(|(of, passed)| (of, f64::from(passed.retransmitted) / f64::from(passed.segments))),
     );
     page.each(TRAFFIC_RTT, passed().filter_map(|(of, passed)| Some((of, passed.rtt_ms? / 1e3))));
+    page.each(UTILISATION, probed().filter_map(|one| Some((of(one), one.1.seen.utilisation?))));
+    page.each(SHARE, probed().filter_map(|one| Some((of(one), one.1.seen.share?))));
     page.each(PENALTY, probed().map(|one| (of(one), one.1.penalty)));
     let targets =
         status.egresses.iter().flat_map(|one: &EgressStatus| one.targets.iter().map(move |target| (one, target)));

@@ -1,10 +1,13 @@
 //! What passes the egresses, for the controller: the passive measurement on each of their interfaces.
 
 use sidestep_hostd::AgentError;
-use sidestep_linux::netlink::{Family, Interface, Netlink};
-use sidestep_net::{Bytes, Time};
+use sidestep_linux::{
+    counters,
+    netlink::{Family, Interface, Netlink},
+};
+use sidestep_net::{Bytes, Ratio, Time};
 
-use super::{Moves, RouteControl, trial::Trials};
+use super::{EgressConfig, Moves, RouteControl, trial::Trials};
 use crate::{
     Passage,
     daemon::passive::{self, Passive, PassiveSample},
@@ -81,6 +84,31 @@ impl RouteControl {
         }
         let mut samples = samples.iter().take(count).enumerate();
         samples.try_for_each(|(egress, sample)| self.suspect((family, egress), now, sample))
+    }
+
+    /// Reports to the controller of a family what the interface of each egress has sent, where load decides.
+    pub(super) fn report_sent(&mut self, family: Family, now: Time) -> Result<(), AgentError> {
+        let config = &self.options.config;
+        if config.control.load == Ratio::ZERO {
+            return Ok(());
+        }
+        let all = counters::sent()?;
+        let total = |(number, of): (usize, &EgressConfig)| {
+            // Of egresses that share an interface the first one counts, as above.
+            let shares = config.egresses.iter().take(number).any(|other| other.dev == of.dev);
+            all.iter().find(|(name, _)| *name == of.dev && !shares).map(|(_, bytes)| *bytes)
+        };
+        let totals: Vec<Option<u64>> = config.egresses.iter().enumerate().map(total).collect();
+        let Some(side) = self.side_mut(family) else { return Ok(()) };
+        let before = std::mem::replace(&mut side.sent, totals);
+        // An interface that is new began again.
+        let since = |(now, before): (&Option<u64>, Option<u64>)| {
+            now.zip(before).map_or(0, |(now, before)| now.saturating_sub(before))
+        };
+        let before = before.into_iter().chain(std::iter::repeat(None));
+        let sent: Vec<Bytes> = side.sent.iter().zip(before).map(since).map(Bytes::new).collect();
+        side.controller.handle_sent(now, &sent);
+        Ok(())
     }
 }
 

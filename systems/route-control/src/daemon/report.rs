@@ -59,6 +59,8 @@ impl RouteControl {
                 retransmitted: passage.retransmitted,
                 rtt_ms: passage.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
             }),
+            utilisation: report.utilisation,
+            share: report.share,
         }
     }
 
@@ -183,8 +185,8 @@ impl RouteControl {
         PredictionErrors { formula, formula_moves, history, history_moves }
     }
 
-    /// Notes a decision of a family; one like the last is counted there.
-    pub(super) fn note(&mut self, family: Family, from: usize, to: usize, reason: Reason) {
+    /// Notes a decision of a family; one like the last is counted there. `share` is that of the flows, where not all move.
+    pub(super) fn note(&mut self, family: Family, (from, to): (usize, usize), reason: Reason, share: Option<f64>) {
         let inputs = (0..self.egresses.len())
             .map(|egress| (self.name(egress).to_string(), self.input(family, egress)))
             .collect();
@@ -194,6 +196,7 @@ impl RouteControl {
             from: self.name(from).to_string(),
             to: self.name(to).to_string(),
             reason: reason.as_str().into(),
+            share,
             times: 1,
             inputs,
         };
@@ -232,6 +235,8 @@ fn together(of: &[(String, &EgressInput)]) -> EgressInput {
             retransmitted: one.retransmitted.saturating_add(other.retransmitted),
             rtt_ms: one.rtt_ms.into_iter().chain(other.rtt_ms).reduce(f64::max),
         }),
+        utilisation: worst(|one| one.utilisation),
+        share: worst(|one| one.share),
     }
 }
 

@@ -159,6 +159,12 @@ pub struct EgressInput {
     pub predicted_mbps: Option<f64>,
     /// What passed it since the decision before, where that is measured.
     pub passed: Option<PassedInput>,
+    /// What its interface sent in the last periods, as a share of its capacity, where load decides.
+    #[serde(default)]
+    pub utilisation: Option<f64>,
+    /// Its share of the flows, where load decides; the largest of any family.
+    #[serde(default)]
+    pub share: Option<f64>,
 }
 
 /// What has passed an egress between two decisions.
@@ -213,6 +219,9 @@ pub struct DecisionRecord {
     pub to: String,
     /// Why.
     pub reason: String,
+    /// The share of the flows that moved, if only some did.
+    #[serde(default)]
+    pub share: Option<f64>,
     /// How often in a row it was decided so.
     pub times: u64,
     /// What it went by, by egress.

@@ -85,6 +85,16 @@ fn mistakes_are_reported_where_they_stand() {
         (more("[control]\nprobe_interval = \"10 ms\""), "192.0.2.1 would get"),
         (more("[control]\nedges = [\"a\"]"), "is for the simulator"),
         (more("[control]\nloss_timeout = \"5 s\""), "must fit the routing period"),
+        (more("[control]\nload = \"80 %\""), "4:8: `load` uses no egress that is metered, and needs two that are not"),
+        (
+            error(&FILE.replacen("metered = true", "", 1).replacen(
+                all,
+                &format!("{all}\n[control]\nload = \"80 %\""),
+                1,
+            )),
+            "`load` needs the rate of `lte`: give its `capacity`",
+        ),
+        (more("[control]\nload = \"80 %\"\nload_end = \"90 %\""), "load_end must be above 0 % and below load"),
         (more("[damping]\nhalf_life = \"1 ms\""), "half_life must be at least 1 s"),
         (more("[damping]\nreuse = 5000.0"), "suppress must be between reuse"),
         (more("[damping]\nlongest = \"60 s\""), "no penalty ever reaches `suppress`"),

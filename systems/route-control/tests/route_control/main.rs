@@ -10,6 +10,7 @@ mod flows;
 mod follow;
 mod health;
 mod kinds;
+mod load;
 mod long;
 mod mending;
 mod net;
