@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write};
 
 use ipnet::Ipv6Net;
 use sidestep_lab::plan::NodePlan;
-use sidestep_net::{ArcId, NodeId, Rate, Topology, srv6};
+use sidestep_net::{ArcId, NodeId, Rate, Ratio, Topology, srv6};
 use sidestep_paths::Igp;
 use sidestep_scenario::{Flow, Scenario};
 
@@ -56,8 +56,18 @@ pub fn controlled(scenario: &Scenario, settings: &RouteControlSettings) -> Resul
     if let Some(silent) = named.iter().find(|edge| !found.iter().any(|one| one.edge == **edge)) {
         return Err(format!("no host of the edge `{}` sends to another edge", topology.node(*silent).name));
     }
+    let unlimited = |arcs: &Vec<ArcId>| capacity(topology, arcs).is_none();
+    if let Some(site) = found.iter().find(|site| settings.load > Ratio::ZERO && site.egresses.iter().any(unlimited)) {
+        let name = &topology.node(site.edge).name;
+        return Err(format!("load needs a rate on each path from `{name}` to the other edge"));
+    }
     found.sort_by_key(|one| one.edge);
     Ok(found)
+}
+
+/// The least rate on a path, if one has any.
+fn capacity(topology: &Topology, arcs: &[ArcId]) -> Option<Rate> {
+    arcs.iter().map(|arc| topology.channel(*arc).rate).filter(|rate| *rate > Rate::ZERO).min()
 }
 
 /// The links of a router to others.
@@ -127,8 +137,8 @@ pub fn config(
         let first = arcs.first().copied();
         let interface = plan.interfaces.iter().find(|interface| Some(interface.arc) == first);
         let Some((interface, (_, via))) = interface.and_then(|of| Some((of, of.addresses.first()?))) else { continue };
-        let limited = arcs.iter().map(|arc| topology.channel(*arc).rate).filter(|rate| *rate > Rate::ZERO);
-        let capacity = limited.min().map(|rate| format!("capacity = \"{} bit/s\"\n", rate.bits_per_sec()));
+        let capacity =
+            capacity(topology, arcs).map(|rate| format!("capacity = \"{} bit/s\"\n", rate.bits_per_sec()));
         let (name, dev) = (&topology.link(interface.arc.link()).name, &interface.name);
         let capacity = capacity.unwrap_or_default();
         let _ = write!(text, "\n[[egress]]\nname = \"{name}\"\ndev = \"{dev}\"\nvia = [\"{via}\"]\n{capacity}");
@@ -190,6 +200,12 @@ mod tests {
         let problem = |more: &str, edges: &[&str]| controlled(&scenario(more), &with(edges)).unwrap_err();
         assert!(problem("", &["D"]).contains("no host of the edge `D` sends"));
         assert!(problem("", &["nowhere"]).contains("nowhere"));
+        let load = RouteControlSettings { load: "80 %".parse().unwrap(), ..with(&[]) };
+        let unlimited = include_str!("../../../../scenarios/route-control.toml").replace("rate = \"5 Mbit/s\"\n", "");
+        let unlimited = unlimited.replace("rate = \"1 Gbit/s\"\n", "");
+        let refused = controlled(&Scenario::parse(&unlimited, "test").unwrap(), &load).unwrap_err();
+        assert!(refused.contains("load needs a rate on each path from `E`"), "{refused}");
+        assert!(controlled(&scenario(""), &load).is_ok());
         let other = "[[flow]]\nkind = \"bulk\"\nfrom = \"s\"\nto = \"h\"\n";
         assert_eq!(controlled(&scenario(other), &with(&[])).unwrap().len(), 2);
     }
