@@ -118,6 +118,9 @@ fn flows_of_a_full_egress_are_spread_in_proportion_to_capacity() {
     site.want(10.0, 60);
     assert!((0.6..0.85).contains(&site.shares()[1]), "{:?}", site.shares());
     assert!(site.shifts.len() <= 3, "{:?}", site.shifts);
+    let mut site = Site::new(&settings(), &[20.0, 10.0], 0, 1);
+    site.want(18.0, 60);
+    assert!((site.shares()[1] - 1.0 / 3.0).abs() < 0.03, "{:?}", site.shares());
     let mut site = Site::new(&settings(), &[10.0, 10.0, 20.0], 0, 1);
     site.want(24.0, 120);
     let utilisation =

@@ -106,6 +106,22 @@ fn flows_that_are_kept_stay_and_new_ones_leave_a_full_egress() {
 }
 
 #[test]
+fn packets_with_a_providers_source_are_not_spread() {
+    if !root_or_skip("route control") {
+        return;
+    }
+    let net = limited();
+    let text = loaded("").replace("dev = \"p0\"", "dev = \"p0\"\nsource = \"10.1.0.0/24\"");
+    let _control = net.control(&text);
+    net.until_fine();
+    let flows = ["10.2.0.1", "10.3.0.1", "10.3.0.2", "10.3.0.3"].map(|to| net.load(to.parse().unwrap()));
+    eventually("all that may move", || net.status().moved.get("load").is_some_and(|count| *count > 1).then_some(()));
+    let before = net.sent(1);
+    flows.iter().for_each(Flow::goes_on);
+    assert!(net.sent(1) < before + 50_000, "nothing but probes is on the second");
+}
+
+#[test]
 fn a_reload_ends_load_and_everything_of_it() {
     if !root_or_skip("route control") {
         return;
