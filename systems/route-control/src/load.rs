@@ -6,9 +6,9 @@
 //! is undone: the capacity may be shared with others. When all flows together would leave room at the egress in use, it gets all buckets
 //! back.
 //!
-//! What keeps sites from chasing each other are two thresholds, a bound on what moves at once, and random waits, which double with
-//! each move that is undone, takes back the one before, or leaves an egress that fails (randomised and backed-off switching, after Gao, Dovrolis and Zegura, "Avoiding
-//! Oscillations due to Intelligent Route Control Systems", INFOCOM 2006, the paper's reference 4).
+//! What keeps sites from chasing each other are two thresholds, a bound on what moves at once, and waits. These are random, after Gao,
+//! Dovrolis and Zegura, "Avoiding Oscillations due to Intelligent Route Control Systems", INFOCOM 2006, the paper's reference 4, and
+//! double with each move that is undone, takes back the one before, or leaves an egress that fails.
 
 use sidestep_net::{Bytes, Rate, Span, Time};
 

@@ -137,8 +137,7 @@ pub fn config(
         let first = arcs.first().copied();
         let interface = plan.interfaces.iter().find(|interface| Some(interface.arc) == first);
         let Some((interface, (_, via))) = interface.and_then(|of| Some((of, of.addresses.first()?))) else { continue };
-        let capacity =
-            capacity(topology, arcs).map(|rate| format!("capacity = \"{} bit/s\"\n", rate.bits_per_sec()));
+        let capacity = capacity(topology, arcs).map(|rate| format!("capacity = \"{} bit/s\"\n", rate.bits_per_sec()));
         let (name, dev) = (&topology.link(interface.arc.link()).name, &interface.name);
         let capacity = capacity.unwrap_or_default();
         let _ = write!(text, "\n[[egress]]\nname = \"{name}\"\ndev = \"{dev}\"\nvia = [\"{via}\"]\n{capacity}");
