@@ -156,10 +156,9 @@ static void choose_anew(const struct host_config *cfg, struct conn *conn, const 
 	conn->decisions += conn->policy.decisions;
 	conn->moves += conn->policy.moves;
 	conn->suppressed += conn->policy.suppressed;
-	for (i = 0; i < PC_MAX_PATHS; i++) {
-		if (i < paths->n && paths->path[i].id == from_id)
-			kept = i;
-	}
+	/* In numbers: the verifier of Linux 6.1 would walk what follows for each path that it may be. */
+	for (i = 0; i < PC_MAX_PATHS; i++)
+		kept = (__u32)pc_choose(kept, i, pc_above(paths->n, i) & pc_zero(paths->path[i].id ^ from_id));
 	pc_open_again(&conn->policy, &cfg->policy, paths->path, paths->n, allowed, shared_by(cfg, paths), kept,
 		      bpf_ktime_get_ns(), bpf_get_prandom_u32());
 	conn->generation = paths->generation;

@@ -72,7 +72,9 @@ fn endless_flows_use_both_egresses_and_return_when_one_has_room_for_all() {
     flows.into_iter().for_each(Flow::end);
     eventually("all return", || (share(&net, 0) == 1.0).then_some(()));
     eventually("no table", || (!net.has_flows()).then_some(()));
-    assert!(has_moved(&net, "load-over"), "{:?}", net.status().moved);
+    // A move just before the flows end brings nothing, and is undone.
+    let returned = ["load-over", "load-undone"].iter().any(|reason| has_moved(&net, reason));
+    assert!(returned, "{:?}", net.status().moved);
     control.end(Ending::CleanUp).unwrap();
     net.assert_nothing_is_left();
 }
