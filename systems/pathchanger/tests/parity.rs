@@ -77,9 +77,9 @@ fn the_kernel_takes_the_path_changer_and_its_verifier_has_room_to_spare() {
     let ours: Vec<_> = programs.filter(|program| program.name.to_string_lossy().starts_with("sidestep_host")).collect();
     let verified = ours.iter().map(|program| program.verified_insns).max().unwrap();
     println!("the verifier walked {verified} instructions of the path changer");
-    // Kernels since 5.2 give up at a million: a quarter of that stays. Older verifiers walk more: Linux 6.1 walked 696,000
-    // where 6.18 walks 330,000.
-    assert!((1..750_000).contains(&verified), "{verified}");
+    // Kernels since 5.2 give up at a million: half of that stays. Older verifiers walk more: Linux 6.1 walks 427,000 where
+    // 6.18 walks 321,000.
+    assert!((1..500_000).contains(&verified), "{verified}");
 }
 
 /// A measurement, not a test: `make bench-policy` prints what a call of the policy costs in the kernel.
