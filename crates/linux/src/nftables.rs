@@ -7,6 +7,7 @@
 //! The table exists in one network namespace, and sees packets of that namespace only. It cannot distinguish
 //! control groups: a request that has not become a connection has none.
 
+mod expressions;
 mod flows;
 mod ruleset;
 

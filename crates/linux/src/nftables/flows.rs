@@ -43,15 +43,17 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR};
 use netlink_packet_netfilter::nftables::{Expressions, InetHookNumber, MetaKey, Operator, Verdict};
 
 use super::{
-    DrawTable, messages,
-    ruleset::{
-        IPPROTO_TCP, IPPROTO_UDP, Messages, PRIORITY, REGISTER_NUMBER, Rule, by_hash, compare, is_from, is_of,
-        is_protocol, jump, load, masked,
+    DrawTable,
+    expressions::{
+        IPPROTO_TCP, IPPROTO_UDP, REGISTER_NUMBER, Rule, by_hash, compare, is_from, is_of, is_protocol, jump, leave,
+        load, masked, other,
     },
+    messages,
+    ruleset::{Messages, PRIORITY},
     status,
 };
 use crate::{
@@ -267,14 +269,9 @@ const DROP: u32 = 0;
 
 /// The flow's mark, into the register or from there.
 fn flow_mark(register: u16) -> Expressions {
-    let attribute = |kind, value: u32| DefaultNla::new(kind, value.to_be_bytes().to_vec());
-    let mut attributes = vec![attribute(register, REGISTER_NUMBER), attribute(CT_KEY, CT_MARK)];
-    attributes.sort_by_key(netlink_packet_core::Nla::kind);
-    Expressions::Other { expression_type: "ct".into(), attributes }
-}
-
-fn leave() -> Rule {
-    vec![jump(Verdict::Return, None)]
+    let mut values = [(register, REGISTER_NUMBER), (CT_KEY, CT_MARK)];
+    values.sort_unstable();
+    other("ct", &values)
 }
 
 fn is_device(key: MetaKey, dev: &str) -> Rule {

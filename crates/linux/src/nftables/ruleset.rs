@@ -32,25 +32,28 @@
 //!
 //! All maps are anonymous and constant: no program can change them but by replacing the rule.
 
-use std::{
-    collections::BTreeSet,
-    net::{Ipv4Addr, Ipv6Addr},
-};
+use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use netlink_packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterProtoFamily,
     nftables::{
-        Bitwise, ChainAttribute, ChainMessage, Cmp, DataAttribute, Expressions, GenMessage, Hook, HookNumber,
-        Immediate, InetHookNumber, ListAttribute, Lookup, Meta, MetaKey, NfTablesMessage, Operator, Payload, Register,
-        RuleAttribute, RuleMessage, SetAttribute, SetElementAttribute, SetElementFlags, SetElementList,
-        SetElementMessage, SetFlags, SetMessage, TableAttribute, TableMessage, Verdict, VerdictAttribute,
+        Bitwise, ChainAttribute, ChainMessage, DataAttribute, Expressions, GenMessage, Hook, HookNumber,
+        InetHookNumber, ListAttribute, Meta, MetaKey, NfTablesMessage, Operator, RuleAttribute, RuleMessage,
+        SetAttribute, SetElementAttribute, SetElementFlags, SetElementList, SetElementMessage, SetFlags, SetMessage,
+        TableAttribute, TableMessage, Verdict,
     },
     none::ControlMessage,
 };
 
-use super::{Draw, Share};
+use super::{
+    Draw, Share,
+    expressions::{
+        ANONYMOUS, IPPROTO_TCP, Layout, NETWORK_HEADER, REGISTER, REGISTER_NUMBER, Rule, compare, is_from, is_of,
+        is_protocol, jump, leave, load, lookup, masked, other, payload, tcp_flags, verdict,
+    },
+};
 use crate::netlink::Family;
 
 /// The tables' name and the bits of the mark that are ours.
@@ -69,14 +72,10 @@ const SUBSYSTEM: u16 = 10;
 pub(super) const PRIORITY: i32 = -150;
 /// Just before `srcnat` in `nft`, where others masquerade.
 const BEFORE_SOURCE_NAT: i32 = 99;
-/// The name with which the kernel numbers anonymous maps.
-const ANONYMOUS: &str = "__map%d";
 /// A map's values are verdicts (`NFT_DATA_VERDICT`).
 const DATA_VERDICT: u32 = 0xffff_ff00;
 /// `nft` shows keys of maps by these types.
 const TYPE_INTEGER: u32 = 4;
-const TYPE_IPV4: u32 = 7;
-const TYPE_IPV6: u32 = 8;
 /// Shows `nft` the order of keys' bytes: NFTNL_UDATA_SET_KEYBYTEORDER, four bytes.
 const KEY_BYTE_ORDER: [u8; 2] = [0, 4];
 /// BYTEORDER_HOST_ENDIAN and BYTEORDER_BIG_ENDIAN.
@@ -89,20 +88,9 @@ const OUTPUT: &str = "output";
 const REPLIES: &str = "replies";
 const SOURCES: &str = "sources";
 
-const NETWORK_HEADER: u32 = 1;
-const TRANSPORT_HEADER: u32 = 2;
-/// Offset of the flags in a TCP header.
-const TCP_FLAGS: u32 = 13;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
-pub(super) const IPPROTO_TCP: u8 = 6;
-pub(super) const IPPROTO_UDP: u8 = 17;
-/// Bytes of both ports, with which the headers of TCP and UDP begin.
-const PORTS: u32 = 4;
-/// The only register that is needed, and its number.
-const REGISTER: Register = Register::Reg1;
-pub(super) const REGISTER_NUMBER: u32 = 1;
 
 // `linux/netfilter/nf_tables.h`: the attributes of the expressions `fib` and `nat`, and their values.
 const FIB_TO: u16 = 1;
@@ -111,12 +99,6 @@ const FIB_FLAGS: u16 = 3;
 const ADDRESS_TYPE: u32 = 3;
 const OF_SOURCE: u32 = 1;
 const AT_OUTPUT: u32 = 1 << 4;
-// The attributes of the expression `hash`, whose default is Jenkins' hash.
-const HASH_FROM: u16 = 1;
-const HASH_INTO: u16 = 2;
-const HASH_LENGTH: u16 = 3;
-const HASH_MODULUS: u16 = 4;
-const HASH_SEED: u16 = 5;
 const NAT_TYPE: u16 = 1;
 const NAT_FAMILY: u16 = 2;
 const NAT_FROM: u16 = 3;
@@ -125,7 +107,6 @@ const SOURCE_NAT: u32 = 0;
 const LOCAL: u32 = 2;
 
 pub(super) type Messages = Vec<(NfTablesMessage, u16)>;
-pub(super) type Rule = Vec<Expressions>;
 
 impl Ruleset {
     /// The transaction after which the table contains `draws`, whatever was there.
@@ -186,11 +167,10 @@ impl Ruleset {
         // A mark that a program has set already stays.
         let marked = self.is_marked();
         let to_replies = vec![jump(Verdict::Goto, Some(REPLIES.into()))];
-        let leave = vec![jump(Verdict::Return, None)];
         vec![
-            self.rule(OUTPUT, [marked, leave.clone()].concat()),
+            self.rule(OUTPUT, [marked, leave()].concat()),
             self.rule(OUTPUT, [tcp, special, to_replies].concat()),
-            self.rule(REPLIES, [opens, leave].concat()),
+            self.rule(REPLIES, [opens, leave()].concat()),
         ]
     }
 
@@ -201,19 +181,12 @@ impl Ruleset {
 
     /// Binds a connection with a mark of ours to the source address that it has, if the interface has that address.
     fn keep_source(&self, of: Family) -> Rule {
-        let expression = |name: &str, values: [(u16, u32); 3]| Expressions::Other {
-            expression_type: name.into(),
-            attributes: values.map(|(kind, value)| DefaultNla::new(kind, value.to_be_bytes().to_vec())).to_vec(),
-        };
         let protocol = of.protocol();
         let source = [
-            expression(
-                "fib",
-                [(FIB_TO, REGISTER_NUMBER), (FIB_RESULT, ADDRESS_TYPE), (FIB_FLAGS, OF_SOURCE | AT_OUTPUT)],
-            ),
+            other("fib", &[(FIB_TO, REGISTER_NUMBER), (FIB_RESULT, ADDRESS_TYPE), (FIB_FLAGS, OF_SOURCE | AT_OUTPUT)]),
             compare(Operator::Equal, LOCAL.to_ne_bytes().to_vec()),
             payload(NETWORK_HEADER, of.source_offset(), of.len()),
-            expression("nat", [(NAT_TYPE, SOURCE_NAT), (NAT_FAMILY, protocol.into()), (NAT_FROM, REGISTER_NUMBER)]),
+            other("nat", &[(NAT_TYPE, SOURCE_NAT), (NAT_FAMILY, protocol.into()), (NAT_FROM, REGISTER_NUMBER)]),
         ];
         self.is_marked().into_iter().chain(source).collect()
     }
@@ -232,13 +205,8 @@ impl Ruleset {
         }
         *sets += 1;
         self.map(*sets, of.key_type(), &ranges, messages);
-        let rule = vec![
-            load(MetaKey::Nfproto),
-            compare(Operator::Equal, vec![of.protocol()]),
-            payload(NETWORK_HEADER, of.destination_offset(), of.len()),
-            lookup(*sets),
-        ];
-        messages.push(self.rule(REPLIES, rule));
+        let destination = payload(NETWORK_HEADER, of.destination_offset(), of.len());
+        messages.push(self.rule(REPLIES, [is_of(of), vec![destination, lookup(*sets)]].concat()));
     }
 
     /// The rules of a draw: one for each prefix of source addresses that some of its paths name, and one for all others.
@@ -407,47 +375,6 @@ impl Ruleset {
     }
 }
 
-/// Whether a packet is of a family.
-pub(super) fn is_of(family: Family) -> Rule {
-    vec![load(MetaKey::Nfproto), compare(Operator::Equal, vec![family.protocol()])]
-}
-
-/// Whether a packet of a family has a source in a prefix.
-pub(super) fn is_from(of: Family, source: IpNet) -> Rule {
-    vec![
-        payload(NETWORK_HEADER, of.source_offset(), of.len()),
-        masked(&of.bytes(of.mask(source.prefix_len()))),
-        compare(Operator::Equal, of.bytes(of.first(source))),
-    ]
-}
-
-/// Whether a packet is of TCP, or of UDP.
-pub(super) fn is_protocol(protocol: u8) -> Rule {
-    vec![load(MetaKey::L4Proto), compare(Operator::Equal, vec![protocol])]
-}
-
-/// Goes where the map with this number leads for the hash of addresses and ports, of `buckets`.
-pub(super) fn by_hash(of: Family, buckets: u32, seed: u32, map: u32) -> Rule {
-    let addresses = 2 * of.len();
-    let place = [Payload::Base(TRANSPORT_HEADER), Payload::Offset(0), Payload::Len(PORTS)];
-    // Right behind the addresses.
-    let register = Payload::DestinationRegister(Register::from(u32::from(Register::Reg32_00) + addresses / 4));
-    let hash = [
-        (HASH_FROM, REGISTER_NUMBER),
-        (HASH_INTO, REGISTER_NUMBER),
-        (HASH_LENGTH, addresses + PORTS),
-        (HASH_MODULUS, buckets),
-        (HASH_SEED, seed),
-    ];
-    let hash = hash.map(|(kind, value)| DefaultNla::new(kind, value.to_be_bytes().to_vec()));
-    vec![
-        payload(NETWORK_HEADER, of.source_offset(), addresses),
-        Expressions::Payload([vec![register], place.to_vec()].concat()),
-        Expressions::Other { expression_type: "hash".into(), attributes: hash.to_vec() },
-        lookup(map),
-    ]
-}
-
 /// The message that removes all tables of all families.
 pub fn flush() -> (NfTablesMessage, u16) {
     (NfTablesMessage::DeleteTable(TableMessage { attributes: Vec::new() }), 0)
@@ -494,83 +421,6 @@ fn control(message: ControlMessage) -> NetfilterMessage {
     NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, SUBSYSTEM), message)
 }
 
-/// What of packets and rules differs between IPv4 and IPv6. Addresses are numbers of 128 bits here; of IPv4, the lower 32
-/// of them.
-trait Layout: Copy {
-    /// NFPROTO_IPV4 and NFPROTO_IPV6.
-    fn protocol(self) -> u8;
-    fn key_type(self) -> u32;
-    /// Bytes of an address.
-    fn len(self) -> u32;
-    fn source_offset(self) -> u32;
-    fn bytes(self, address: u128) -> Vec<u8>;
-
-    fn destination_offset(self) -> u32 {
-        self.source_offset() + self.len()
-    }
-
-    fn bits(self) -> u32 {
-        self.len() * 8
-    }
-
-    fn greatest(self) -> u128 {
-        u128::MAX >> (128 - self.bits())
-    }
-
-    fn mask(self, prefix_len: u8) -> u128 {
-        let host = self.bits().saturating_sub(prefix_len.into());
-        self.greatest() & u128::MAX.checked_shl(host).unwrap_or(0)
-    }
-
-    fn first(self, net: IpNet) -> u128 {
-        match net {
-            IpNet::V4(net) => u32::from(net.network()).into(),
-            IpNet::V6(net) => net.network().into(),
-        }
-    }
-
-    fn last(self, net: IpNet) -> u128 {
-        self.first(net) | !self.mask(net.prefix_len()) & self.greatest()
-    }
-}
-
-impl Layout for Family {
-    fn protocol(self) -> u8 {
-        match self {
-            Family::V4 => 2,
-            Family::V6 => 10,
-        }
-    }
-
-    fn key_type(self) -> u32 {
-        match self {
-            Family::V4 => TYPE_IPV4,
-            Family::V6 => TYPE_IPV6,
-        }
-    }
-
-    fn len(self) -> u32 {
-        match self {
-            Family::V4 => 4,
-            Family::V6 => 16,
-        }
-    }
-
-    fn source_offset(self) -> u32 {
-        match self {
-            Family::V4 => 12,
-            Family::V6 => 8,
-        }
-    }
-
-    fn bytes(self, address: u128) -> Vec<u8> {
-        match self {
-            Family::V4 => Ipv4Addr::from(address as u32).octets().to_vec(),
-            Family::V6 => Ipv6Addr::from(address).octets().to_vec(),
-        }
-    }
-}
-
 /// Where ranges of addresses begin, in ascending order, and to what the longest prefix that contains them leads.
 fn ranges(of: Family, prefixes: &[(IpNet, Option<usize>)]) -> Vec<(u128, Option<usize>)> {
     let mut sorted: Vec<_> =
@@ -607,53 +457,4 @@ fn draw_chain(position: usize) -> String {
 
 fn mark_chain(mark: u32) -> String {
     format!("mark-{mark:x}")
-}
-
-fn tcp_flags() -> Expressions {
-    payload(TRANSPORT_HEADER, TCP_FLAGS, 1)
-}
-
-pub(super) fn load(key: MetaKey) -> Expressions {
-    Expressions::Meta(vec![Meta::DestinationRegister(REGISTER), Meta::Key(key)])
-}
-
-fn payload(base: u32, offset: u32, len: u32) -> Expressions {
-    let place = [Payload::Base(base), Payload::Offset(offset), Payload::Len(len)];
-    Expressions::Payload([vec![Payload::DestinationRegister(REGISTER)], place.to_vec()].concat())
-}
-
-pub(super) fn masked(mask: &[u8]) -> Expressions {
-    Expressions::Bitwise(vec![
-        Bitwise::SourceRegister(REGISTER),
-        Bitwise::DestinationRegister(REGISTER),
-        Bitwise::Length(mask.len() as u32),
-        Bitwise::Mask(DataAttribute::Value(mask.to_vec())),
-        Bitwise::Xor(DataAttribute::Value(vec![0; mask.len()])),
-    ])
-}
-
-pub(super) fn compare(operator: Operator, data: Vec<u8>) -> Expressions {
-    Expressions::Cmp(vec![Cmp::SourceRegister(REGISTER), Cmp::Op(operator), Cmp::Data(DataAttribute::Value(data))])
-}
-
-/// Goes where the map with this number leads; where it leads nowhere, the rule does not match.
-fn lookup(id: u32) -> Expressions {
-    Expressions::Lookup(vec![
-        Lookup::Set(ANONYMOUS.into()),
-        Lookup::SourceRegister(REGISTER),
-        Lookup::DestinationRegister(Register::Verdict),
-        Lookup::SetId(id),
-    ])
-}
-
-pub(super) fn jump(code: Verdict, chain: Option<String>) -> Expressions {
-    Expressions::Immediate(vec![
-        Immediate::DestinationRegister(Register::Verdict),
-        Immediate::Data(verdict(code, chain)),
-    ])
-}
-
-fn verdict(code: Verdict, chain: Option<String>) -> DataAttribute {
-    let chain = chain.map(VerdictAttribute::Chain);
-    DataAttribute::Verdict([VerdictAttribute::Code(code)].into_iter().chain(chain).collect())
 }
