@@ -9,7 +9,7 @@ use crate::{Health, Shift, egress::Egress, load::Load};
 const BY_LOAD: f64 = 0.1;
 
 impl Controller {
-    /// The same for egresses of which these carry nothing for load, such as those that cost money.
+    /// Makes a controller whose load moves no flows to these egresses, such as those that cost money.
     pub fn without_load(mut self, egresses: impl IntoIterator<Item = usize>) -> Self {
         if let Some(load) = &mut self.load {
             egresses.into_iter().for_each(|egress| load.exclude(egress));
@@ -17,7 +17,7 @@ impl Controller {
         self
     }
 
-    /// The same where a flow stays on its egress, so that flows which begin are all that load can move.
+    /// Makes a controller for an edge where each flow stays on its egress: load moves only flows that begin.
     pub fn with_kept_flows(mut self) -> Self {
         if let Some(load) = &mut self.load {
             load.move_new_only();

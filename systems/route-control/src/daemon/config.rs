@@ -507,16 +507,14 @@ impl RouteControlConfig {
     }
 
     /// Load needs the rates of the egresses that may get flows for it.
-    fn check_load(&self, document: &Document<'_>) -> Result<(), ParseError> {
-        let root = document.root();
-        for (item, egress) in document.tables(root, "egress")?.iter().zip(&self.egresses) {
+    fn check_load(&self, document: &Document<'_>, table: &Item<'_>) -> Result<(), ParseError> {
+        for (item, egress) in document.tables(document.root(), "egress")?.iter().zip(&self.egresses) {
             if !egress.metered && egress.capacity == Rate::ZERO {
                 let message = format!("`load` needs the rate of `{}`: give its `capacity`", egress.name);
                 return Err(document.error_at(item, "capacity", message));
             }
         }
         if self.egresses.iter().filter(|egress| !egress.metered).count() < 2 {
-            let table = root.get_ref().get("control").unwrap_or(root);
             let message = "`load` uses no egress that is metered, and needs two that are not";
             return Err(document.error_at(table, "load", message));
         }
@@ -535,7 +533,7 @@ impl RouteControlConfig {
         }
         settings.check().map_err(|error| document.error_at(table, error.setting, &error))?;
         if settings.load > Ratio::ZERO {
-            self.check_load(document)?;
+            self.check_load(document, table)?;
         }
         let shortest = settings.routing_period.as_secs_f64() * (1.0 - settings.effective().decision_jitter.as_f64());
         let of_family = |family: Family| {
