@@ -338,10 +338,10 @@ fn number(value: &str) -> Option<(f64, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     /// The panels of a run without transfers.
     const PANELS: [&str; 5] = ["goodput, Mbit/s", "fairness", "slowest, Mbit/s", "moves", "drops"];
-    use crate::testing;
 
     fn swept(keys: &[&str], values: &[&[&str]]) -> Swept {
         let point = |(number, values): (usize, &&[&str])| {

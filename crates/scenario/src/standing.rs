@@ -92,6 +92,11 @@ impl Catalogue {
         let of = |spec: SystemSpec| Some(self.find(&spec.name).ok()?.standing_of(&spec));
         spec.and_then(of).unwrap_or(Standing::CANDIDATE)
     }
+
+    /// What a sentence calls a system: its name, if others are not compared with it.
+    pub fn spoken<'a>(&self, system: &'a str) -> &'a str {
+        self.standing(system).baseline.map_or(system, |baseline| baseline.spoken)
+    }
 }
 
 #[cfg(test)]

@@ -109,11 +109,7 @@ impl Count {
 
     /// The baseline in words.
     pub fn name(&self) -> &'static str {
-        match self.baseline {
-            "tcp" => "plain TCP",
-            "ecmp" => "ECMP",
-            other => other,
-        }
+        sidestep_systems::simulator().catalogue().spoken(self.baseline)
     }
 }
 

@@ -67,7 +67,7 @@ impl KnownPaths {
 }
 
 impl Simulation<'_> {
-    /// What connections of `host` to `peer` over so many `paths` learn together.
+    /// The table of so many `paths` that connections from `host` to `peer` share.
     pub(super) fn shared(
         &mut self,
         settings: &PolicySettings,

@@ -1,12 +1,12 @@
 //! What the demonstration calls systems.
 
+use crate::planning::catalogue;
+
 /// What people call a system.
 pub fn spoken(system: &str) -> &str {
     match system {
-        "tcp" => "plain TCP",
-        "ecmp" => "ECMP",
         "random" => "dice",
         "pathchanger" => "path changer",
-        other => other,
+        other => catalogue().spoken(other),
     }
 }

@@ -115,10 +115,10 @@ impl Verdict {
     }
 
     fn amount(&self, value: f64) -> String {
-        match (self.case, value) {
-            (Case::EqualPaths | Case::SlowestConnection, _) => format!("{value:.1} Mbit/s"),
-            (_, ..0.9995) => format!("{:.0} ms", value * 1e3),
-            _ => format!("{value:.1} s"),
+        match (self.case.is_goodput(), value) {
+            (true, _) => format!("{value:.1} Mbit/s"),
+            (false, ..0.9995) => format!("{:.0} ms", value * 1e3),
+            (false, _) => format!("{value:.1} s"),
         }
     }
 }
