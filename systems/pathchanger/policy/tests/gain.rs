@@ -153,7 +153,7 @@ fn where_nothing_is_reported_signals_move_connections_as_ever() {
 
 #[test]
 fn a_path_that_comes_up_again_is_taken_without_measuring_anew() {
-    // A quarter in each of the two epochs that end: a connection that measured anew would know nothing yet.
+    // A quarter leaves in each epoch. A connection that measured its share anew would know nothing after two.
     let moved = |kept: u32| {
         let moves = |seed: &u64| {
             let mut host = Host::new(1, *seed);

@@ -40,8 +40,8 @@
 #define PC_MORE_Q3 9
 #define PC_IDLE_Q3 6
 /*
- * A path is reported to be full if at most so many eighths of its rate are not in use: our choice, as much as a congestion
- * control leaves where the queue is short.
+ * A path counts as full if the controller reports that at most so many eighths of its rate are not in use. Our choice: as
+ * much as a congestion control leaves where the queue is short.
  */
 #define PC_FULL_ROOM_Q3 3
 
