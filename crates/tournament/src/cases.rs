@@ -4,30 +4,41 @@
 
 mod alike;
 mod differ;
+mod drawn;
 mod failure;
 mod lab;
 mod network;
 mod shift;
 
+use std::{borrow::Cow, sync::Arc};
+
+pub use drawn::drawn;
 use serde::Serialize;
 use sidestep_scenario::{Scenario, builder::ScenarioBuilder};
 
 use crate::Measure;
 
 /// A scenario of the tournament.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Case {
     /// Its name, `family-variant`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// One sentence that describes what it is for.
-    pub purpose: &'static str,
+    pub purpose: Cow<'static, str>,
     /// Whether a policy may be tuned on it.
     pub set: Set,
     /// How its paths relate to each other.
     pub class: Class,
     /// What is judged; the first is the primary measure, which the table of the page shows.
     pub judged: &'static [Measure],
-    build: fn() -> ScenarioBuilder,
+    build: Build,
+}
+
+/// Where a scenario comes from.
+#[derive(Clone, Debug)]
+enum Build {
+    Fixed(fn() -> ScenarioBuilder),
+    Drawn(Arc<ScenarioBuilder>),
 }
 
 /// Whether a policy may be tuned on a scenario.
@@ -84,7 +95,11 @@ impl Case {
     }
 
     fn builder(&self) -> ScenarioBuilder {
-        (self.build)().set("name", self.name).systems(["tcp", "random", "pathchanger"])
+        let built = match &self.build {
+            Build::Fixed(build) => build(),
+            Build::Drawn(built) => ScenarioBuilder::clone(built),
+        };
+        built.set("name", &*self.name).systems(["tcp", "random", "pathchanger"])
     }
 
     const fn tuning(
@@ -94,7 +109,14 @@ impl Case {
         purpose: &'static str,
         build: fn() -> ScenarioBuilder,
     ) -> Case {
-        Case { name, purpose, set: Set::Tuning, class, judged, build }
+        Case {
+            name: Cow::Borrowed(name),
+            purpose: Cow::Borrowed(purpose),
+            set: Set::Tuning,
+            class,
+            judged,
+            build: Build::Fixed(build),
+        }
     }
 
     const fn judging(
@@ -104,7 +126,14 @@ impl Case {
         purpose: &'static str,
         build: fn() -> ScenarioBuilder,
     ) -> Case {
-        Case { set: Set::Judging, ..Case::tuning(name, class, judged, purpose, build) }
+        Case {
+            name: Cow::Borrowed(name),
+            purpose: Cow::Borrowed(purpose),
+            set: Set::Judging,
+            class,
+            judged,
+            build: Build::Fixed(build),
+        }
     }
 }
 
@@ -156,7 +185,7 @@ mod tests {
     fn every_case_is_a_valid_scenario_that_sets_nothing_of_the_path_changer() {
         for case in cases() {
             let scenario = case.scenario();
-            assert_eq!((scenario.name.as_str(), scenario.seed), (case.name, 1));
+            assert_eq!((scenario.name.as_str(), scenario.seed), (&*case.name, 1));
             // The defaults are what is judged; a case that changed a setting would hide a bad one.
             let settings: PolicySettings =
                 sidestep_systems::simulator().catalogue().settings(&scenario, &"pathchanger".parse().unwrap()).unwrap();
@@ -184,9 +213,9 @@ mod tests {
 
     #[test]
     fn names_and_networks_are_distinct() {
-        let names: BTreeSet<_> = cases().map(|case| case.name).collect();
-        let texts: BTreeSet<_> = cases().map(|case| (case.build)().text()).collect();
-        let purposes: BTreeSet<_> = cases().map(|case| case.purpose).collect();
+        let names: BTreeSet<_> = cases().map(|case| case.name.clone()).collect();
+        let texts: BTreeSet<_> = cases().map(|case| case.builder().set("name", "x").text()).collect();
+        let purposes: BTreeSet<_> = cases().map(|case| case.purpose.clone()).collect();
         let count = cases().count();
         assert_eq!([names.len(), texts.len(), purposes.len()], [count; 3]);
     }

@@ -2,6 +2,7 @@
 //!
 //! - A [`Case`] is a scenario of the tournament: what it is for, what is judged, and whether it may be looked at while a
 //!   policy is tuned. [`cases()`] lists them all; they are fixed, and no file changes them.
+//!   [`drawn()`] draws more by a seed.
 //! - [`play`] runs cases under policies and seeds in the simulator, and leaves a [`Tournament`]: for each case, policy and
 //!   [`Measure`] the values of all seeds, and a [`Comparison`] with each baseline. [`Summary`] counts the verdicts.
 //! - [`play_in_lab`] plays the short list of [`lab_cases()`] on a [`Stage`] of real kernels, which the caller has.
@@ -14,7 +15,7 @@
 //!
 //! let options = Options {
 //!     policies: vec!["pathchanger".parse()?, "tcp".parse()?, "random".parse()?],
-//!     cases: cases().filter(|case| case.name == "down-short").collect(),
+//!     cases: cases().filter(|case| case.name == "down-short").cloned().collect(),
 //!     seeds: 2,
 //!     regret: None,
 //!     profile: Default::default(),
@@ -37,7 +38,7 @@ mod summary;
 mod variant;
 mod verdict;
 
-pub use cases::{Case, Class, Set, cases, lab_cases};
+pub use cases::{Case, Class, Set, cases, drawn, lab_cases};
 pub use measure::Measure;
 pub use page::page;
 pub use play::{

@@ -338,7 +338,10 @@ mod tests {
     fn tournament() -> Tournament {
         let options = Options {
             policies: vec!["pathchanger".parse().unwrap()],
-            cases: cases().filter(|case| ["down-default-long", "equal-30-short"].contains(&case.name)).collect(),
+            cases: cases()
+                .filter(|case| ["down-default-long", "equal-30-short"].contains(&&*case.name))
+                .cloned()
+                .collect(),
             seeds: 2,
             regret: None,
             profile: Default::default(),

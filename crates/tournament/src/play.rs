@@ -1,6 +1,7 @@
 //! Runs the tournament: every case under every policy and seed.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     sync::{
         Arc,
@@ -49,7 +50,7 @@ pub struct Options {
     /// The policies, in the order in which they are shown. Baselines that are missing are added.
     pub policies: Vec<SystemSpec>,
     /// The scenarios.
-    pub cases: Vec<&'static Case>,
+    pub cases: Vec<Case>,
     /// How many seeds, from 1 on.
     pub seeds: u32,
     /// With how many of these seeds the regret is computed; `None`: it is not.
@@ -95,7 +96,7 @@ pub enum PlayError {
     #[error("{case}: {problem}")]
     Sim {
         /// The scenario.
-        case: &'static str,
+        case: String,
         /// What is wrong.
         problem: Box<SimError>,
     },
@@ -103,7 +104,7 @@ pub enum PlayError {
     #[error("{case}, with its network changed: {problem}")]
     Network {
         /// The scenario.
-        case: &'static str,
+        case: String,
         /// What is wrong.
         problem: ParseError,
     },
@@ -111,7 +112,7 @@ pub enum PlayError {
     #[error("{case}: {problem}")]
     Stage {
         /// The scenario.
-        case: &'static str,
+        case: String,
         /// What is wrong.
         problem: String,
     },
@@ -149,9 +150,9 @@ pub struct Tournament {
 #[derive(Clone, Debug, Serialize)]
 pub struct CaseResult {
     /// Its name.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// One sentence that describes what it is for.
-    pub purpose: &'static str,
+    pub purpose: Cow<'static, str>,
     /// Whether a policy may be tuned on it.
     pub set: Set,
     /// How its paths relate to each other.
@@ -273,12 +274,13 @@ impl Game<'_> {
         Span::from_nanos(scenario.duration.as_nanos().saturating_mul(runs))
     }
 
-    fn play(&self, case: &'static Case) -> Result<CaseResult, PlayError> {
+    fn play(&self, case: &Case) -> Result<CaseResult, PlayError> {
         self.observer.plays(case);
         let scenario = self.scenario(case);
         let (hashed, steered): (Vec<_>, Vec<_>) = self.policies.iter().cloned().partition(is_hashed);
         let mut run = self.run(case, scenario.clone(), steered, self.seeds)?;
-        let equal = equal_cost(&scenario).map_err(|problem| PlayError::Network { case: case.name, problem })?;
+        let equal =
+            equal_cost(&scenario).map_err(|problem| PlayError::Network { case: case.name.to_string(), problem })?;
         run.append(&mut self.run(case, equal, hashed, self.seeds)?);
         let names: Vec<String> = self.policies.iter().map(ToString::to_string).collect();
         let played: Vec<BTreeMap<Measure, Values>> =
@@ -309,14 +311,14 @@ impl Game<'_> {
         for (policy, measures) in policies.iter_mut().zip(played) {
             policy.measures = measures;
         }
-        let Case { name, purpose, set, class, judged, .. } = *case;
+        let Case { name, purpose, set, class, judged, .. } = case.clone();
         Ok(CaseResult { name, purpose, set, class, judged, policies, best_fixed: best.map(|(best, _)| best) })
     }
 
     /// The assignment with the best mean of the primary measure, and its values by seed.
     fn best_fixed(
         &self,
-        case: &'static Case,
+        case: &Case,
         scenario: &Scenario,
         seeds: u32,
     ) -> Result<Option<(BestFixed, BySeed)>, PlayError> {
@@ -324,8 +326,9 @@ impl Game<'_> {
         let all = assignments(&scenario.topology);
         let mut best: Option<(f64, &Assignment, BySeed)> = None;
         for assignment in &all {
-            let left =
-                assignment.scenario(scenario).map_err(|problem| PlayError::Network { case: case.name, problem })?;
+            let left = assignment
+                .scenario(scenario)
+                .map_err(|problem| PlayError::Network { case: case.name.to_string(), problem })?;
             let run = self.run(case, left, vec![assignment.system()?], seeds)?;
             let each: Vec<_> = run.values().flatten().map(|result| primary.of(result)).collect();
             let Some(mean) = mean_of(&each) else { continue };
@@ -339,24 +342,18 @@ impl Game<'_> {
         }))
     }
 
-    fn run(
-        &self,
-        case: &'static Case,
-        scenario: Scenario,
-        systems: Vec<SystemSpec>,
-        seeds: u32,
-    ) -> Result<Played, PlayError> {
+    fn run(&self, case: &Case, scenario: Scenario, systems: Vec<SystemSpec>, seeds: u32) -> Result<Played, PlayError> {
         let stop = self.options.stop.clone();
         if let Some(lab) = self.lab {
             let played = lab.play(&scenario, &systems, seeds);
             return match played {
                 _ if stop.load(Ordering::Relaxed) => Err(PlayError::Interrupted),
-                Err(problem) => Err(PlayError::Stage { case: case.name, problem }),
+                Err(problem) => Err(PlayError::Stage { case: case.name.to_string(), problem }),
                 Ok(played) => Ok(played),
             };
         }
         let options = RunOptions { seeds, stop, ..RunOptions::once(sidestep_systems::simulator(), scenario, systems) };
-        let wrong = |problem| PlayError::Sim { case: case.name, problem: Box::new(problem) };
+        let wrong = |problem| PlayError::Sim { case: case.name.to_string(), problem: Box::new(problem) };
         let (result, interrupted) = sidestep_sim::run(&options, &Listener(self.observer)).map_err(wrong)?;
         if interrupted || self.options.stop.load(Ordering::Relaxed) {
             return Err(PlayError::Interrupted);
@@ -406,7 +403,7 @@ mod tests {
     fn options(names: &[&str], seeds: u32) -> Options {
         Options {
             policies: vec!["pathchanger".parse().unwrap()],
-            cases: cases().filter(|case| names.contains(&case.name)).collect(),
+            cases: cases().filter(|case| names.contains(&&*case.name)).cloned().collect(),
             seeds,
             regret: None,
             profile: Profile::default(),

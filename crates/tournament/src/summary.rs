@@ -90,7 +90,7 @@ impl Count {
                 count.uneven_wins += usize::from(wins);
             }
             for one in judged() {
-                count.add(case.name, one);
+                count.add(&case.name, one);
             }
         }
         count
@@ -139,7 +139,15 @@ mod tests {
         });
         let policy =
             PolicyResult { policy: "p".into(), measures: Default::default(), against: against.collect(), regret: None };
-        CaseResult { name, purpose: "", set: Set::Tuning, class, judged, policies: vec![policy], best_fixed: None }
+        CaseResult {
+            name: name.into(),
+            purpose: "".into(),
+            set: Set::Tuning,
+            class,
+            judged,
+            policies: vec![policy],
+            best_fixed: None,
+        }
     }
 
     const WIN: (Verdict, [f64; 2]) = (Verdict::Win, [1.1, 1.2]);

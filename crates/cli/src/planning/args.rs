@@ -344,6 +344,12 @@ pub struct PolicyArgs {
     /// Only those to tune policies on, or those kept for judging
     #[arg(long, value_name = "SET", default_value = "all", value_parser = one_of(SETS))]
     pub set: Sets,
+    /// Instead of the fixed scenarios play some that this seed draws: nobody has tuned a policy on those of a new seed
+    #[arg(long, value_name = "SEED", conflicts_with = "set")]
+    pub drawn: Option<u64>,
+    /// How many scenarios to draw
+    #[arg(long, value_name = "N", default_value_t = 40, requires = "drawn", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub count: u32,
     /// Whose TCP the simulator has; the documented results are of linux
     #[arg(long, value_name = "NAME", default_value = "linux", value_parser = one_of(PROFILES))]
     pub profile: Profile,

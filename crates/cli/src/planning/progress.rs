@@ -236,7 +236,7 @@ impl sidestep_tournament::Observer for PolicyProgress {
     }
 
     fn plays(&self, case: &sidestep_tournament::Case) {
-        self.bar.set_message(case.name);
+        self.bar.set_message(case.name.clone());
     }
 
     // Samples of the cases are a second apart, so whole seconds lose nothing.

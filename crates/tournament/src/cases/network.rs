@@ -45,6 +45,18 @@ pub(super) fn differ(paths: &[Path]) -> ScenarioBuilder {
 
 /// `clients` clients, four servers, and these paths; routing takes the first for all.
 pub(super) fn differ_for(clients: u32, paths: &[Path]) -> ScenarioBuilder {
+    between(
+        clients,
+        paths.iter().map(|path| {
+            let link = part([("rate", path.rate), ("delay", path.delay), ("ecn", "40 packets")]);
+            [link.clone().with("loss", path.loss), link]
+        }),
+    )
+}
+
+/// `clients` clients, four servers, and paths of these two links each; routing takes the first for all.
+pub(super) fn between(clients: u32, paths: impl ExactSizeIterator<Item = [Part; 2]>) -> ScenarioBuilder {
+    let count = paths.len();
     let mut network = run();
     for router in ["A", "B"] {
         network = network.router(router);
@@ -58,14 +70,12 @@ pub(super) fn differ_for(clients: u32, paths: &[Path]) -> ScenarioBuilder {
             network = network.host(&server).link_with(&server, "B", access());
         }
     }
-    for (number, path) in (1..).zip(paths) {
+    for (number, links) in (1..).zip(paths) {
         let inside = format!("m{number}");
-        let link = part([("rate", path.rate), ("delay", path.delay), ("ecn", "40 packets")]);
-        let link = link.with("mtu", 1700).with("weight", 9 + number);
-        let first = link.clone().with("loss", path.loss);
-        network = network.router(&inside).link_with("A", &inside, first).link_with(&inside, "B", link);
+        let [first, second] = links.map(|link| link.with("mtu", 1700).with("weight", 9 + number));
+        network = network.router(&inside).link_with("A", &inside, first).link_with(&inside, "B", second);
     }
-    (1..=paths.len()).fold(network, |network, number| {
+    (1..=count).fold(network, |network, number| {
         let links = [format!("A-m{number}"), format!("m{number}-B")];
         network.path(&format!("path-{number}"), links.iter().map(String::as_str))
     })

@@ -12,8 +12,8 @@ use sidestep_repro::Mode;
 use sidestep_results::World;
 use sidestep_scenario::{Scenario, SystemSpec};
 use sidestep_tournament::{
-    BASELINES, Case, Class, Measure, Options, POLICIES, Played, Set, Stage, Tournament, cases, lab_cases, page, play,
-    play_in_lab,
+    BASELINES, Case, Class, Measure, Options, POLICIES, Played, Set, Stage, Tournament, cases, drawn, lab_cases, page,
+    play, play_in_lab,
 };
 
 use crate::planning::{
@@ -31,19 +31,24 @@ const REGRET_SEEDS: u32 = 5;
 
 /// A scenario in the list.
 #[derive(Debug, Serialize)]
-struct Listed {
-    name: &'static str,
+struct Listed<'c> {
+    name: &'c str,
     set: Set,
     class: Class,
     judged: &'static [Measure],
-    purpose: &'static str,
+    purpose: &'c str,
 }
 
 /// Runs `sidestep bench policies`.
 pub fn run(args: PolicyArgs) -> Outcome {
     let in_lab = args.world == World::Lab;
-    let all: Vec<&'static Case> = if in_lab { lab_cases().collect() } else { cases().collect() };
-    let chosen: Vec<&'static Case> = all.into_iter().filter(|case| is_chosen(case, &args)).collect();
+    let all: Vec<Case> = match (args.drawn, in_lab) {
+        (Some(_), true) => return Err(Failure::usage("--drawn is for the simulator: leave out --world lab")),
+        (Some(seed), false) => drawn(seed, args.count),
+        (None, true) => lab_cases().cloned().collect(),
+        (None, false) => cases().cloned().collect(),
+    };
+    let chosen: Vec<Case> = all.into_iter().filter(|case| is_chosen(case, &args)).collect();
     if chosen.is_empty() {
         return Err(Failure::usage("--scenarios and --set leave no scenario; `--list` lists them"));
     }
@@ -120,17 +125,20 @@ impl Stage for Lab {
 }
 
 fn is_chosen(case: &Case, args: &PolicyArgs) -> bool {
-    let named = args.scenarios.as_ref().is_none_or(|wanted| pattern::matches(wanted, case.name));
+    let named = args.scenarios.as_ref().is_none_or(|wanted| pattern::matches(wanted, &case.name));
     named && (args.set == Sets::All || args.set == Sets::One(case.set))
 }
 
-fn list(chosen: &[&'static Case], json: bool) -> Outcome {
-    let listed = |case: &&'static Case| {
-        let Case { name, set, class, judged, purpose, .. } = **case;
-        Listed { name, set, class, judged, purpose }
-    };
+fn list(chosen: &[Case], json: bool) -> Outcome {
     if json {
-        return print_json(&chosen.iter().map(listed).collect::<Vec<_>>());
+        let listed = chosen.iter().map(|Case { name, set, class, judged, purpose, .. }| Listed {
+            name,
+            set: *set,
+            class: *class,
+            judged,
+            purpose,
+        });
+        return print_json(&listed.collect::<Vec<_>>());
     }
     for case in chosen {
         println!("{:<24} {:<8} {:<8} {}", case.name, case.set.as_str(), case.class.as_str(), case.purpose);
@@ -138,7 +146,7 @@ fn list(chosen: &[&'static Case], json: bool) -> Outcome {
     Ok(())
 }
 
-fn write(chosen: &[&Case], directory: &Path) -> Outcome {
+fn write(chosen: &[Case], directory: &Path) -> Outcome {
     make(directory)?;
     for case in chosen {
         save(&directory.join(format!("{}.toml", case.name)), &case.text())?;
