@@ -74,10 +74,17 @@ impl Draw {
         let network = network.set("duration", format!("{} s", traffic.seconds));
         let network = traffic.flows.into_iter().fold(network, ScenarioBuilder::flow);
         let network = network.set("tcp.congestion_control", control);
-        let list = |of: fn(&Path) -> u64| paths.iter().map(|path| of(path).to_string()).collect::<Vec<_>>().join(", ");
-        let hosts = if clients == 1 { "one host has".into() } else { format!("{clients} hosts have") };
+        let list = |of: fn(&Path) -> u64| {
+            let mut all: Vec<String> = paths.iter().map(|path| of(path).to_string()).collect();
+            if all.iter().all(|one| *one == all[0]) {
+                all.truncate(1);
+            }
+            all.join(", ")
+        };
+        let hosts = counted(clients.into(), "host");
         let purpose = format!(
-            "Paths of {} Mbit/s, links of {} us, queues of {} packets {} marks; {hosts} {} ({control}){happens}.",
+            "{} paths of {} Mbit/s, links of {} us, queues of {} packets {} marks; {hosts} with {} ({control}){happens}.",
+            paths.len(),
             list(|path| path.mbits),
             list(|path| path.delay_us),
             list(|path| path.queue),
@@ -120,11 +127,16 @@ impl Draw {
         let endless = bulk("c*", "s*").with("connections", each as i64);
         match self.one_of(5) {
             0 => one(short(&share, &all), SHORT, format!("transfers of 30 kB at {share}"), 22),
-            1 => one(endless, LONG, format!("{each} endless connections each"), 32),
+            1 => one(endless, LONG, format!("{} each", counted(each, "endless connection")), 32),
             2 => {
                 let (users, think) = (self.between(1, 6), format!("{} ms", self.between(100, 600)));
                 let flow = sized(closed_loop("c*", "s*", users as u32, &think, "0"), &mean);
-                one(flow, CLOSED, format!("{users} users each, who fetch {mean} and think for {think}"), 22)
+                one(
+                    flow,
+                    CLOSED,
+                    format!("{} each, who fetch {mean} and think for {think}", counted(users, "user")),
+                    22,
+                )
             }
             3 => one(web_search(&share, &all), SHORT, format!("the web-search workload at {share}"), 62),
             _ => {
@@ -175,7 +187,7 @@ impl Draw {
 
     /// A whole number below `count`.
     fn one_of(&mut self, count: u64) -> u64 {
-        u64::from(self.random.next_u32()) * count >> 32
+        (u64::from(self.random.next_u32()) * count) >> 32
     }
 
     /// A whole number from `least` to `most`.
@@ -188,6 +200,10 @@ impl Draw {
         let unit = f64::from(self.random.next_u32()) / f64::from(u32::MAX);
         (least as f64 * (most as f64 / least as f64).powf(unit)).round() as u64
     }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// The first link of a path, on which it loses packets if it does, and the second.
