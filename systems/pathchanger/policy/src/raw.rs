@@ -127,7 +127,9 @@ pub struct Share {
     /// The same as a moving average over epochs.
     pub mean_q16: u32,
     /// How many epochs it is of.
-    pub epochs: u32,
+    pub epochs: u16,
+    /// 1: it came to this path where nobody reports what paths have.
+    pub tried: u16,
     /// Segments of the round before.
     pub delivered: u32,
 }

@@ -128,6 +128,47 @@ fn two_that_share_a_path_leave_for_an_idle_one_about_one_at_a_time() {
 }
 
 #[test]
+fn where_nobody_reports_one_that_shares_its_path_looks_rarely_and_goes_back_where_it_had_more() {
+    // Of 200 hosts, those that look within some seconds, and of these those that go back from where they have this share.
+    let looks = |percent: u32, seconds: u32, there: u32| {
+        let (mut looked, mut went_back) = (0, 0);
+        for seed in 0..200 {
+            let mut host = Host::new(2, seed);
+            let mut flow = host.open(0, percent);
+            if host.run(&mut flow, seconds).is_some() {
+                looked += 1;
+                flow.rate = 10_000 / ROUNDS_A_SECOND * there / 100;
+                went_back += usize::from(host.run(&mut flow, 7).is_some());
+            }
+        }
+        (looked, went_back)
+    };
+    let (soon, _) = looks(50, 7, 50);
+    let (late, back) = looks(50, 60, 10);
+    assert!((20..90).contains(&soon) && (170..200).contains(&late), "{soon} and {late} of 200");
+    assert!(back > late * 3 / 4, "{back} of {late} go back to where they had five times as much");
+    let (_, back) = looks(50, 60, 95);
+    assert_eq!(back, 0, "nobody leaves what it has for itself");
+    assert_eq!(looks(95, 60, 50), (0, 0), "one that is alone has nothing to look for");
+    assert_eq!(moved(50, [0, 0], 60), 0, "where all is reported there is nothing to look for");
+}
+
+#[test]
+fn looks_of_one_that_finds_nothing_better_become_rarer_than_one_a_minute() {
+    let in_minutes = |seed| {
+        let mut host = Host::new(4, seed);
+        let mut flow = host.open(0, 25);
+        [(); 4].map(|()| (0..60 * ROUNDS_A_SECOND).filter(|_| flow.round(1, host.random.next_u32()).moved).count())
+    };
+    let mut moves = [0; 4];
+    for seed in 0..100 {
+        let one = in_minutes(seed);
+        moves = std::array::from_fn(|minute| moves[minute] + one[minute]);
+    }
+    assert!(moves[0] < 300 && moves[1] < 100 && moves[3] < 60, "{moves:?} moves of 100 connections, by minute");
+}
+
+#[test]
 fn a_path_that_has_less_room_than_the_connection_has_is_no_gain() {
     assert_eq!(moved(50, [0, 55], 30), 0, "an eighth more is the least");
     assert!(moved(50, [0, 60], 30) > 0);
@@ -141,14 +182,21 @@ fn a_path_that_has_less_room_than_the_connection_has_is_no_gain() {
 }
 
 #[test]
-fn where_nothing_is_reported_signals_move_connections_as_ever() {
-    let mut host = Host::new(2, 3);
-    let mut flow = host.open(0, 50);
-    let moved = (0..20 * ROUNDS_A_SECOND).find_map(|_| {
-        let decision = flow.round(flow.rate, host.random.next_u32());
-        decision.moved.then_some(decision)
-    });
-    assert_eq!(moved.and_then(|decision| decision.reason), Some(Reason::Ecn));
+fn marks_move_a_connection_that_shares_its_path_where_that_is_reported_to_have_room_but_not_where_nobody_reports() {
+    let reason = |room: Option<u64>| {
+        let mut host = Host::new(2, 3);
+        let mut flow = host.open(0, 50);
+        if let Some(room) = room {
+            flow.connection.set_rooms([Rate::from_mbits(room); 2].into_iter());
+        }
+        let moved = (0..20 * ROUNDS_A_SECOND).find_map(|_| {
+            let decision = flow.round(flow.rate, host.random.next_u32());
+            decision.moved.then_some(decision)
+        });
+        moved.and_then(|decision| decision.reason)
+    };
+    assert_eq!((reason(Some(50)), reason(Some(0))), (Some(Reason::Ecn), None));
+    assert!(reason(None).is_none_or(|reason| reason == Reason::Crowded));
 }
 
 #[test]

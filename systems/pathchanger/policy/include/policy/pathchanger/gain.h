@@ -18,6 +18,9 @@
  *
  * in each epoch: of k that share a path, about one (Fischer, Raecke, Voecking, "Fast convergence to Wardrop equilibria
  * by adaptive sampling methods", 2006, move by the relative gain as well).
+ *
+ * Where nobody reports, and no connection had anything of other paths lately, one that shares its path looks for itself,
+ * rarely. What it had is remembered, so that it goes back if that was better, by the same rule without the share.
  */
 #ifndef SIDESTEP_POLICY_PATHCHANGER_GAIN_H
 #define SIDESTEP_POLICY_PATHCHANGER_GAIN_H
@@ -135,12 +138,35 @@ POLICY_FN __u64 pc_reported_full(const struct pc_path *path)
 	return 1 - pc_above(8 * (path->room & (PC_MAX_NS - 1)), PC_FULL_ROOM_Q3 * pc_rate_of(path));
 }
 
+/*
+ * 1 if all but a 16th of a path that is full at times is said not to be in use: nobody reports. What is reported of a path
+ * that is in use is less, and a rate comes from a time that is cut.
+ */
+POLICY_FN __u64 pc_unreported(const struct pc_path *path)
+{
+	return 1 - pc_above(15 * pc_rate_of(path), 16 * (path->room & (PC_MAX_NS - 1)));
+}
+
+/*
+ * 1 in one of 16 epochs, and after each move of a connection half as often, down to one of 256: our choice. Each look costs
+ * what the connection would have had where it was; soon after it begins, that is worth it for longest.
+ */
+#define PC_LOOK_BITS 4
+POLICY_FN __u32 pc_looks(const struct pc_conn *conn, __u32 random)
+{
+	__u32 bits = PC_LOOK_BITS + (__u32)pc_lesser(conn->moves, PC_LOOK_BITS);
+
+	return (__u32)pc_zero(pc_remix(~random) >> (32 - bits));
+}
+
 /* What other paths offer to a connection. */
 struct pc_offer {
 	__u64 now_ns;
 	__u32 here; /* its path */
 	__u32 share_q16; /* what it has of that */
 	__u32 among; /* the paths that it may take, as a bit set */
+	__u32 looks; /* 1: it may take one of which nothing is known */
+	__u32 tried; /* 1: it tries its path: what another had is its own memory, which does not send others there */
 	__u32 random;
 };
 
@@ -176,9 +202,9 @@ POLICY_LARGE_FN __u32 pc_best_offer(const struct pc_paths *paths, const struct p
 				    const struct pc_offer *offer)
 {
 	__u64 total = 0, best = 0, point, passed = 0, chance_q16;
+	__u32 i, path = 0, unknown = 0;
 	const struct pc_path *here;
 	struct pc_own own;
-	__u32 i, path = 0;
 
 	if (!paths || !shared || !offer)
 		return PC_MAX_PATHS;
@@ -193,9 +219,13 @@ POLICY_LARGE_FN __u32 pc_best_offer(const struct pc_paths *paths, const struct p
 
 		best = pc_choose(best, offered, pc_above(offered, best));
 		total += offered;
+		unknown |= (__u32)(1 - pc_above(PC_RATE_AGE_NS, pc_since(offer->now_ns, shared->quality[i].rate_ns))) << i;
 	}
+	unknown &= offer->among & -(offer->looks & (__u32)(pc_zero(total) & own.shares & pc_unreported(here)));
+	if (unknown)
+		return pc_nth(unknown, (__u32)pc_scale(pc_remix(offer->random), pc_bits(unknown)));
 	chance_q16 = PC_Q16_ONE - pc_lesser((own.mine << 16) / (best + 1), 3 * PC_Q16_ONE / 4);
-	chance_q16 = (chance_q16 * pc_lesser(offer->share_q16, PC_Q16_ONE / 2)) >> 16;
+	chance_q16 = (chance_q16 * pc_choose(pc_lesser(offer->share_q16, PC_Q16_ONE / 2), PC_Q16_ONE, offer->tried)) >> 16;
 	if (!total || offer->random >> 16 >= chance_q16)
 		return PC_MAX_PATHS;
 	point = pc_scale(pc_remix(offer->random), total);
@@ -254,8 +284,9 @@ POLICY_LARGE_FN __u32 pc_unlike_paths(const struct pc_paths *paths, __u32 n, __u
 /*
  * Whether a signal of congestion may move the connection. If it has sent much: not where it has the path for itself, nor
  * where the path is reported to be full, as pc_gain moves it then; on a path that has room, and yet marks or losses,
- * another may be better. If not: only where something is known of other paths, for in slow start each connection
- * overruns its path. A queue that stands is an exception where paths are unlike: there more choose one than it carries.
+ * another may be better. Where nobody reports, pc_gain looks, more rarely than signals come. If it has not sent much: only
+ * where something is known of other paths, for in slow start each connection overruns its path. A queue that stands is an
+ * exception where paths are unlike: there more choose one than it carries.
  */
 POLICY_FN __u32 pc_may_gain(const struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
 			    const struct pc_shared *shared, const struct pc_round *round, __u32 reason)
@@ -266,7 +297,7 @@ POLICY_FN __u32 pc_may_gain(const struct pc_conn *conn, const struct pc_config *
 		return 1;
 	if (round->delivered >= PC_SHORT_SEGMENTS)
 		return conn->share.epochs >= PC_EPOCHS && pc_shares_path(conn->share.mean_q16) &&
-		       !pc_reported_full(&paths[here]);
+		       !pc_reported_full(&paths[here]) && !pc_unreported(&paths[here]);
 	others = pc_known_paths(shared, conn->n_paths, round->now_ns);
 	if (reason == PC_STANDING_QUEUE)
 		others |= pc_unlike_paths((const struct pc_paths *)paths, conn->n_paths, here);
@@ -278,7 +309,7 @@ POLICY_FN __u32 pc_gain(struct pc_conn *conn, const struct pc_config *cfg, const
 			struct pc_shared *shared, const struct pc_round *round, __u32 random,
 			struct pc_decision *decision)
 {
-	__u32 here = PC_INDEX(conn->current), path;
+	__u32 here = PC_INDEX(conn->current), path, unreported;
 	struct pc_offer offer;
 
 	if (!pc_guards_gain(cfg, pc_table(cfg, shared), &paths[here]) || round->delivered < PC_SHORT_SEGMENTS)
@@ -291,12 +322,16 @@ POLICY_FN __u32 pc_gain(struct pc_conn *conn, const struct pc_config *cfg, const
 	offer.here = here;
 	offer.share_q16 = conn->share.mean_q16;
 	offer.among = pc_all_paths(conn) & ~(1u << here) & ~pc_dead_paths(shared, conn->n_paths, round->now_ns);
+	unreported = (__u32)pc_unreported(&paths[here]);
+	offer.looks = pc_looks(conn, random);
+	offer.tried = conn->share.tried & unreported;
 	offer.random = random;
 	path = pc_best_offer((const struct pc_paths *)paths, shared, &offer);
 	if (path >= conn->n_paths)
 		return 0;
 	decision->reason = PC_CROWDED;
 	pc_go(conn, cfg, paths, shared, round, pc_all_paths(conn), path, decision);
+	conn->share.tried = (__u16)unreported;
 	return 1;
 }
 

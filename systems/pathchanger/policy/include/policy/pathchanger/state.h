@@ -89,7 +89,8 @@ struct pc_share {
 	__u64 epoch_ns; /* when the present epoch began; 0: with the next round */
 	__u32 most_q16; /* its largest share of the path in a round of this epoch in which that was full; 0: none was */
 	__u32 mean_q16; /* the same, as a moving average over the epochs that had such rounds */
-	__u32 epochs; /* how many these are, since it is on this path */
+	__u16 epochs; /* how many these are, since it is on this path */
+	__u16 tried; /* 1: it came to this path where nobody reports what paths have */
 	__u32 delivered; /* segments of the round before */
 };
 _Static_assert(sizeof(struct pc_share) == 24, "shared with Rust");
@@ -233,6 +234,7 @@ POLICY_FN void pc_share_clear(struct pc_share *share)
 	share->most_q16 = 0;
 	share->mean_q16 = 0;
 	share->epochs = 0;
+	share->tried = 0;
 	share->delivered = 0;
 }
 
