@@ -10,7 +10,7 @@ mod lab;
 mod network;
 mod shift;
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 pub use drawn::drawn;
 use serde::Serialize;
@@ -19,18 +19,19 @@ use sidestep_scenario::{Scenario, builder::ScenarioBuilder};
 use crate::Measure;
 
 /// A scenario of the tournament.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Case {
     /// Its name, `family-variant`.
     pub name: Cow<'static, str>,
-    /// One sentence that describes what it is for.
-    pub purpose: Cow<'static, str>,
     /// Whether a policy may be tuned on it.
     pub set: Set,
     /// How its paths relate to each other.
     pub class: Class,
     /// What is judged; the first is the primary measure, which the table of the page shows.
     pub judged: &'static [Measure],
+    /// One sentence that describes what it is for.
+    pub purpose: Cow<'static, str>,
+    #[serde(skip)]
     build: Build,
 }
 
@@ -38,7 +39,7 @@ pub struct Case {
 #[derive(Clone, Debug)]
 enum Build {
     Fixed(fn() -> ScenarioBuilder),
-    Drawn(Arc<ScenarioBuilder>),
+    Drawn(ScenarioBuilder),
 }
 
 /// Whether a policy may be tuned on a scenario.
@@ -97,7 +98,7 @@ impl Case {
     fn builder(&self) -> ScenarioBuilder {
         let built = match &self.build {
             Build::Fixed(build) => build(),
-            Build::Drawn(built) => ScenarioBuilder::clone(built),
+            Build::Drawn(built) => built.clone(),
         };
         built.set("name", &*self.name).systems(["tcp", "random", "pathchanger"])
     }
@@ -109,14 +110,7 @@ impl Case {
         purpose: &'static str,
         build: fn() -> ScenarioBuilder,
     ) -> Case {
-        Case {
-            name: Cow::Borrowed(name),
-            purpose: Cow::Borrowed(purpose),
-            set: Set::Tuning,
-            class,
-            judged,
-            build: Build::Fixed(build),
-        }
+        Case::fixed(Set::Tuning, name, class, judged, purpose, build)
     }
 
     const fn judging(
@@ -126,14 +120,19 @@ impl Case {
         purpose: &'static str,
         build: fn() -> ScenarioBuilder,
     ) -> Case {
-        Case {
-            name: Cow::Borrowed(name),
-            purpose: Cow::Borrowed(purpose),
-            set: Set::Judging,
-            class,
-            judged,
-            build: Build::Fixed(build),
-        }
+        Case::fixed(Set::Judging, name, class, judged, purpose, build)
+    }
+
+    const fn fixed(
+        set: Set,
+        name: &'static str,
+        class: Class,
+        judged: &'static [Measure],
+        purpose: &'static str,
+        build: fn() -> ScenarioBuilder,
+    ) -> Case {
+        let (name, purpose) = (Cow::Borrowed(name), Cow::Borrowed(purpose));
+        Case { name, set, class, judged, purpose, build: Build::Fixed(build) }
     }
 }
 

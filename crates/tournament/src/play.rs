@@ -96,7 +96,7 @@ pub enum PlayError {
     #[error("{case}: {problem}")]
     Sim {
         /// The scenario.
-        case: String,
+        case: Cow<'static, str>,
         /// What is wrong.
         problem: Box<SimError>,
     },
@@ -104,7 +104,7 @@ pub enum PlayError {
     #[error("{case}, with its network changed: {problem}")]
     Network {
         /// The scenario.
-        case: String,
+        case: Cow<'static, str>,
         /// What is wrong.
         problem: ParseError,
     },
@@ -112,7 +112,7 @@ pub enum PlayError {
     #[error("{case}: {problem}")]
     Stage {
         /// The scenario.
-        case: String,
+        case: Cow<'static, str>,
         /// What is wrong.
         problem: String,
     },
@@ -279,8 +279,7 @@ impl Game<'_> {
         let scenario = self.scenario(case);
         let (hashed, steered): (Vec<_>, Vec<_>) = self.policies.iter().cloned().partition(is_hashed);
         let mut run = self.run(case, scenario.clone(), steered, self.seeds)?;
-        let equal =
-            equal_cost(&scenario).map_err(|problem| PlayError::Network { case: case.name.to_string(), problem })?;
+        let equal = equal_cost(&scenario).map_err(|problem| PlayError::Network { case: case.name.clone(), problem })?;
         run.append(&mut self.run(case, equal, hashed, self.seeds)?);
         let names: Vec<String> = self.policies.iter().map(ToString::to_string).collect();
         let played: Vec<BTreeMap<Measure, Values>> =
@@ -311,8 +310,15 @@ impl Game<'_> {
         for (policy, measures) in policies.iter_mut().zip(played) {
             policy.measures = measures;
         }
-        let Case { name, purpose, set, class, judged, .. } = case.clone();
-        Ok(CaseResult { name, purpose, set, class, judged, policies, best_fixed: best.map(|(best, _)| best) })
+        Ok(CaseResult {
+            name: case.name.clone(),
+            purpose: case.purpose.clone(),
+            set: case.set,
+            class: case.class,
+            judged: case.judged,
+            policies,
+            best_fixed: best.map(|(best, _)| best),
+        })
     }
 
     /// The assignment with the best mean of the primary measure, and its values by seed.
@@ -328,7 +334,7 @@ impl Game<'_> {
         for assignment in &all {
             let left = assignment
                 .scenario(scenario)
-                .map_err(|problem| PlayError::Network { case: case.name.to_string(), problem })?;
+                .map_err(|problem| PlayError::Network { case: case.name.clone(), problem })?;
             let run = self.run(case, left, vec![assignment.system()?], seeds)?;
             let each: Vec<_> = run.values().flatten().map(|result| primary.of(result)).collect();
             let Some(mean) = mean_of(&each) else { continue };
@@ -348,12 +354,12 @@ impl Game<'_> {
             let played = lab.play(&scenario, &systems, seeds);
             return match played {
                 _ if stop.load(Ordering::Relaxed) => Err(PlayError::Interrupted),
-                Err(problem) => Err(PlayError::Stage { case: case.name.to_string(), problem }),
+                Err(problem) => Err(PlayError::Stage { case: case.name.clone(), problem }),
                 Ok(played) => Ok(played),
             };
         }
         let options = RunOptions { seeds, stop, ..RunOptions::once(sidestep_systems::simulator(), scenario, systems) };
-        let wrong = |problem| PlayError::Sim { case: case.name.to_string(), problem: Box::new(problem) };
+        let wrong = |problem| PlayError::Sim { case: case.name.clone(), problem: Box::new(problem) };
         let (result, interrupted) = sidestep_sim::run(&options, &Listener(self.observer)).map_err(wrong)?;
         if interrupted || self.options.stop.load(Ordering::Relaxed) {
             return Err(PlayError::Interrupted);

@@ -344,7 +344,7 @@ pub struct PolicyArgs {
     /// Only those to tune policies on, or those kept for judging
     #[arg(long, value_name = "SET", default_value = "all", value_parser = one_of(SETS))]
     pub set: Sets,
-    /// Instead of the fixed scenarios play some that this seed draws: nobody has tuned a policy on those of a new seed
+    /// Play scenarios that this seed draws, not the fixed ones: no policy was tuned on those of a new seed
     #[arg(long, value_name = "SEED", conflicts_with = "set")]
     pub drawn: Option<u64>,
     /// How many scenarios to draw

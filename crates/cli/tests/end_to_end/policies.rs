@@ -55,6 +55,24 @@ fn scenarios_are_listed_by_set_and_written_as_files_that_run() {
 }
 
 #[test]
+fn scenarios_are_drawn_by_a_seed_for_the_simulator_alone() {
+    let room = Room::new();
+    let list = |seed: &str, count: &str| -> Vec<Value> {
+        let ended = room.run(&["bench", "policies", "--list", "--json", "--drawn", seed, "--count", count]);
+        ended.is_fine();
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let (four, eight) = (list("7", "4"), list("7", "8"));
+    assert_eq!((four.len(), eight.len()), (4, 8));
+    assert_eq!(four, eight[..4]);
+    assert_ne!(four[0]["purpose"], list("8", "1")[0]["purpose"]);
+    let refused = room.run(&["bench", "policies", "--drawn", "7", "--world", "lab"]);
+    assert!(refused.error(2).contains("--world lab"), "{}", refused.error(2));
+    let refused = room.run(&["bench", "policies", "--count", "4"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("--drawn"), "{refused:?}");
+}
+
+#[test]
 fn the_lab_has_a_list_of_its_own_and_reports_that_it_needs_root() {
     let room = Room::new();
     let listed = room.run(&["bench", "policies", "--world", "lab", "--list", "--json"]);

@@ -1,6 +1,4 @@
-//! Scenarios that are drawn: whoever tunes a policy has not seen those of a new seed.
-
-use std::sync::Arc;
+//! Scenarios that a seed draws: no policy was tuned on those of a new seed.
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
@@ -8,7 +6,9 @@ use sidestep_scenario::builder::{Part, ScenarioBuilder, blackhole, bulk, closed_
 
 use super::{
     Build, CLOSED, Case, Class, LONG, MIX, Measure, SHORT, Set,
+    failure::{back, one_way},
     network::{between, short, sized, web_search},
+    shift::rate,
 };
 
 /// `count` scenarios that follow from a seed, of each class in turn. All are for judging.
@@ -97,7 +97,7 @@ impl Draw {
             set: Set::Judging,
             class,
             judged: traffic.judged,
-            build: Build::Drawn(Arc::new(network)),
+            build: Build::Drawn(network),
         }
     }
 
@@ -155,8 +155,8 @@ impl Draw {
         let (event, what) = match self.one_of(4) {
             0 => (down(&at), "goes down"),
             1 => (blackhole(&at), "silently loses everything"),
-            2 => (blackhole(&at).with("direction", "forward"), "silently loses what clients send"),
-            _ => (blackhole(&at).with("direction", "reverse"), "silently loses what servers send"),
+            2 => (one_way(&at), "silently loses what clients send"),
+            _ => (back(&at), "silently loses what servers send"),
         };
         let mut words = format!("; {which} {what} at {at}");
         let mut network = network.event(event.path(&which));
@@ -174,10 +174,7 @@ impl Draw {
         for turn in 0..2 {
             let index = (first + turn) as usize % paths.len();
             let (name, mbits) = (format!("path-{}", index + 1), paths[index].mbits);
-            let at = |second: u64, kbits: u64| {
-                let (at, rate) = (format!("{second} s"), format!("{kbits} kbit/s"));
-                part([("at", at.as_str()), ("action", "rate"), ("rate", rate.as_str())]).path(&name)
-            };
+            let at = |second: u64, kbits: u64| rate(&format!("{second} s"), &name, &format!("{kbits} kbit/s"));
             let from = 4 + turn * (lasts + 1);
             network = network.event(at(from, mbits * 1_000 / part_of)).event(at(from + lasts, mbits * 1_000));
         }

@@ -228,11 +228,11 @@ fn fails(way: fn(&str) -> Part, path: &str) -> ScenarioBuilder {
 }
 
 /// Swallows what arrives in the direction of the data.
-fn one_way(at: &str) -> Part {
+pub(super) fn one_way(at: &str) -> Part {
     blackhole(at).with("direction", "forward")
 }
 
 /// Swallows what arrives against the direction of the data.
-fn back(at: &str) -> Part {
+pub(super) fn back(at: &str) -> Part {
     blackhole(at).with("direction", "reverse")
 }

@@ -159,7 +159,8 @@ fn turn(number: u32) -> [String; 2] {
     [10 * number - 8, (10 * number + 2).min(31)].map(|second| format!("{second} s"))
 }
 
-fn rate(at: &str, path: &str, rate: &str) -> Part {
+/// A path has this rate from then on.
+pub(super) fn rate(at: &str, path: &str, rate: &str) -> Part {
     part([("at", at), ("action", "rate"), ("rate", rate)]).path(path)
 }
 

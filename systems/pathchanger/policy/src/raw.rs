@@ -128,7 +128,7 @@ pub struct Share {
     pub mean_q16: u32,
     /// How many epochs it is of.
     pub epochs: u16,
-    /// 1: it came to this path where nobody reports what paths have.
+    /// 1: it came to this path without reports of what is in use.
     pub tried: u16,
     /// Segments of the round before.
     pub delivered: u32,

@@ -32,6 +32,11 @@ struct Flow {
     srtt: Span,
 }
 
+/// How many segments a round this share of a path is.
+fn segments(percent: u32) -> u32 {
+    10_000 / ROUNDS_A_SECOND * percent / 100
+}
+
 impl Host {
     fn new(paths: u32, seed: u64) -> Self {
         let path = |id| Path::new(id, RATE, RTT);
@@ -54,14 +59,18 @@ impl Host {
                 break connection;
             }
         };
-        let rate = 10_000 / ROUNDS_A_SECOND * percent / 100;
-        Flow { connection, rate, now, delivered: 1, marks: 0, srtt: RTT }
+        Flow { connection, rate: segments(percent), now, delivered: 1, marks: 0, srtt: RTT }
     }
 
-    /// Some seconds of a flow whose rounds are all marked; its first move, if there is one.
+    /// Some seconds of a flow that meets a mark in all rounds; its first move, if there is one.
     fn run(&mut self, flow: &mut Flow, seconds: u32) -> Option<Decision> {
+        self.run_with(flow, seconds, 1)
+    }
+
+    /// The same with so many marks a round.
+    fn run_with(&mut self, flow: &mut Flow, seconds: u32, marks: u32) -> Option<Decision> {
         (0..seconds * ROUNDS_A_SECOND).find_map(|_| {
-            let decision = flow.round(1, self.random.next_u32());
+            let decision = flow.round(marks, self.random.next_u32());
             decision.moved.then_some(decision)
         })
     }
@@ -137,7 +146,7 @@ fn where_nobody_reports_one_that_shares_its_path_looks_rarely_and_goes_back_wher
             let mut flow = host.open(0, percent);
             if host.run(&mut flow, seconds).is_some() {
                 looked += 1;
-                flow.rate = 10_000 / ROUNDS_A_SECOND * there / 100;
+                flow.rate = segments(there);
                 went_back += usize::from(host.run(&mut flow, 7).is_some());
             }
         }
@@ -189,11 +198,8 @@ fn marks_move_a_connection_that_shares_its_path_where_that_is_reported_to_have_r
         if let Some(room) = room {
             flow.connection.set_rooms([Rate::from_mbits(room); 2].into_iter());
         }
-        let moved = (0..20 * ROUNDS_A_SECOND).find_map(|_| {
-            let decision = flow.round(flow.rate, host.random.next_u32());
-            decision.moved.then_some(decision)
-        });
-        moved.and_then(|decision| decision.reason)
+        let marks = flow.rate;
+        host.run_with(&mut flow, 20, marks).and_then(|decision| decision.reason)
     };
     assert_eq!((reason(Some(50)), reason(Some(0))), (Some(Reason::Ecn), None));
     assert!(reason(None).is_none_or(|reason| reason == Reason::Crowded));

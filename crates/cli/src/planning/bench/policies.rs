@@ -5,15 +5,13 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use serde::Serialize;
 use sidestep_lab::RunOptions;
 use sidestep_net::pattern;
 use sidestep_repro::Mode;
 use sidestep_results::World;
 use sidestep_scenario::{Scenario, SystemSpec};
 use sidestep_tournament::{
-    BASELINES, Case, Class, Measure, Options, POLICIES, Played, Set, Stage, Tournament, cases, drawn, lab_cases, page,
-    play, play_in_lab,
+    BASELINES, Case, Options, POLICIES, Played, Stage, Tournament, cases, drawn, lab_cases, page, play, play_in_lab,
 };
 
 use crate::planning::{
@@ -28,16 +26,6 @@ use crate::planning::{
 
 /// The seeds that the regret is of: the best of many assignments is sought for each scenario.
 const REGRET_SEEDS: u32 = 5;
-
-/// A scenario in the list.
-#[derive(Debug, Serialize)]
-struct Listed<'c> {
-    name: &'c str,
-    set: Set,
-    class: Class,
-    judged: &'static [Measure],
-    purpose: &'c str,
-}
 
 /// Runs `sidestep bench policies`.
 pub fn run(args: PolicyArgs) -> Outcome {
@@ -131,14 +119,7 @@ fn is_chosen(case: &Case, args: &PolicyArgs) -> bool {
 
 fn list(chosen: &[Case], json: bool) -> Outcome {
     if json {
-        let listed = chosen.iter().map(|Case { name, set, class, judged, purpose, .. }| Listed {
-            name,
-            set: *set,
-            class: *class,
-            judged,
-            purpose,
-        });
-        return print_json(&listed.collect::<Vec<_>>());
+        return print_json(&chosen);
     }
     for case in chosen {
         println!("{:<24} {:<8} {:<8} {}", case.name, case.set.as_str(), case.class.as_str(), case.purpose);

@@ -19,8 +19,8 @@
  * in each epoch: of k that share a path, about one (Fischer, Raecke, Voecking, "Fast convergence to Wardrop equilibria
  * by adaptive sampling methods", 2006, move by the relative gain as well).
  *
- * Where nobody reports, and no connection had anything of other paths lately, one that shares its path looks for itself,
- * rarely. What it had is remembered, so that it goes back if that was better, by the same rule without the share.
+ * Without reports, a connection that shares its path now and then tries a path on which no connection of this host lately
+ * was. What it had before is remembered: if that was better, it goes back, by the same rule without the share.
  */
 #ifndef SIDESTEP_POLICY_PATHCHANGER_GAIN_H
 #define SIDESTEP_POLICY_PATHCHANGER_GAIN_H
@@ -139,8 +139,8 @@ POLICY_FN __u64 pc_reported_full(const struct pc_path *path)
 }
 
 /*
- * 1 if all but a 16th of a path that is full at times is said not to be in use: nobody reports. What is reported of a path
- * that is in use is less, and a rate comes from a time that is cut.
+ * 1 if no use of a connection's own path is reported, although it fills that at times: then no controller reports. A 16th is
+ * for rounding.
  */
 POLICY_FN __u64 pc_unreported(const struct pc_path *path)
 {
@@ -148,8 +148,8 @@ POLICY_FN __u64 pc_unreported(const struct pc_path *path)
 }
 
 /*
- * 1 in one of 16 epochs, and after each move of a connection half as often, down to one of 256: our choice. Each look costs
- * what the connection would have had where it was; soon after it begins, that is worth it for longest.
+ * Whether a connection tries an unknown path in this epoch: in one of 16, and after each move half as often, down to one of
+ * 256. Our choice: what is found soon serves for longest, and each try costs goodput.
  */
 #define PC_LOOK_BITS 4
 POLICY_FN __u32 pc_looks(const struct pc_conn *conn, __u32 random)
@@ -165,8 +165,8 @@ struct pc_offer {
 	__u32 here; /* its path */
 	__u32 share_q16; /* what it has of that */
 	__u32 among; /* the paths that it may take, as a bit set */
-	__u32 looks; /* 1: it may take one of which nothing is known */
-	__u32 tried; /* 1: it tries its path: what another had is its own memory, which does not send others there */
+	__u32 looks; /* 1: without reports, it may take one of which nothing is known */
+	__u32 tried; /* 1: without reports, it came to its path: only this host knows what it had before, so no crowd goes back */
 	__u32 random;
 };
 
@@ -221,7 +221,7 @@ POLICY_LARGE_FN __u32 pc_best_offer(const struct pc_paths *paths, const struct p
 		total += offered;
 		unknown |= (__u32)(1 - pc_above(PC_RATE_AGE_NS, pc_since(offer->now_ns, shared->quality[i].rate_ns))) << i;
 	}
-	unknown &= offer->among & -(offer->looks & (__u32)(pc_zero(total) & own.shares & pc_unreported(here)));
+	unknown &= offer->among & -(offer->looks & (__u32)(pc_zero(total) & own.shares));
 	if (unknown)
 		return pc_nth(unknown, (__u32)pc_scale(pc_remix(offer->random), pc_bits(unknown)));
 	chance_q16 = PC_Q16_ONE - pc_lesser((own.mine << 16) / (best + 1), 3 * PC_Q16_ONE / 4);
@@ -284,7 +284,7 @@ POLICY_LARGE_FN __u32 pc_unlike_paths(const struct pc_paths *paths, __u32 n, __u
 /*
  * Whether a signal of congestion may move the connection. If it has sent much: not where it has the path for itself, nor
  * where the path is reported to be full, as pc_gain moves it then; on a path that has room, and yet marks or losses,
- * another may be better. Where nobody reports, pc_gain looks, more rarely than signals come. If it has not sent much: only
+ * another may be better. Without reports pc_gain tries paths, more rarely than signals come. If it has not sent much: only
  * where something is known of other paths, for in slow start each connection overruns its path. A queue that stands is an
  * exception where paths are unlike: there more choose one than it carries.
  */
@@ -323,7 +323,7 @@ POLICY_FN __u32 pc_gain(struct pc_conn *conn, const struct pc_config *cfg, const
 	offer.share_q16 = conn->share.mean_q16;
 	offer.among = pc_all_paths(conn) & ~(1u << here) & ~pc_dead_paths(shared, conn->n_paths, round->now_ns);
 	unreported = (__u32)pc_unreported(&paths[here]);
-	offer.looks = pc_looks(conn, random);
+	offer.looks = pc_looks(conn, random) & unreported;
 	offer.tried = conn->share.tried & unreported;
 	offer.random = random;
 	path = pc_best_offer((const struct pc_paths *)paths, shared, &offer);

@@ -90,7 +90,7 @@ struct pc_share {
 	__u32 most_q16; /* its largest share of the path in a round of this epoch in which that was full; 0: none was */
 	__u32 mean_q16; /* the same, as a moving average over the epochs that had such rounds */
 	__u16 epochs; /* how many these are, since it is on this path */
-	__u16 tried; /* 1: it came to this path where nobody reports what paths have */
+	__u16 tried; /* 1: it came to this path without reports of what is in use */
 	__u32 delivered; /* segments of the round before */
 };
 _Static_assert(sizeof(struct pc_share) == 24, "shared with Rust");
