@@ -166,7 +166,12 @@ impl SubflowRequests {
     /// Waits for the answer to the last request.
     fn answer(&self) -> std::result::Result<(), Refusal> {
         loop {
-            let (answer, _) = self.socket.recv_from_full()?;
+            let answer = match self.socket.recv_from_full() {
+                Ok((answer, _)) => answer,
+                // A wait with a timeout is not restarted after a signal's handler (signal(7)).
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
             let answer = NetlinkBuffer::new_checked(answer.as_slice()).map_err(|_| malformed())?;
             // The answer to a request that was given up may come late.
             if answer.sequence_number() == self.sequence && answer.message_type() == NLMSG_ERROR {
@@ -269,6 +274,7 @@ fn malformed() -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
     use proptest::prelude::*;
 
     use super::{
@@ -322,7 +328,21 @@ mod tests {
         requests.sequence += 1;
         let silent = Request { command: CMD_SET_LIMITS, attributes: vec![number(ATTR_SUBFLOWS, 2)] };
         send(&requests.socket, requests.family, silent, NLM_F_REQUEST, requests.sequence).unwrap();
-        let error = requests.answer().unwrap_err();
+        // A signal is no answer: tests beside this one have handlers, and programs end.
+        extern "C" fn handle(_: libc::c_int) {}
+        let handler = SigAction::new(SigHandler::Handler(handle), SaFlags::SA_RESTART, SigSet::empty());
+        // SAFETY: the handler does nothing, and nothing else in these tests has one for this signal.
+        unsafe { sigaction(Signal::SIGUSR2, &handler) }.unwrap();
+        // SAFETY: a thread's own number.
+        let waiting = unsafe { libc::pthread_self() };
+        let error = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(20));
+                // SAFETY: the thread that waits joins this one.
+                unsafe { libc::pthread_kill(waiting, libc::SIGUSR2) };
+            });
+            requests.answer().unwrap_err()
+        });
         assert_eq!((error.errno, error.kind), (libc::EAGAIN, RefusalKind::Other), "{error}");
         let ends = SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), 1);
         let refusal = requests.destroy(Token(1), &Ends { local: ends, remote: ends }).unwrap_err();
