@@ -77,7 +77,8 @@ command = ["sh", "-c", "(setsid sleep 1000 &)"]
     let lab = running.lab().to_string();
     let ended = running.wait_and(|| assert_eq!(traces_of(&lab), [""; 0]));
     ended.is_fine();
-    let lines: Vec<_> = ended.stdout.lines().collect();
+    // A machine that does not keep up is told so between headline and place.
+    let lines: Vec<_> = ended.stdout.lines().filter(|line| !line.starts_with("doubt: ")).collect();
     let drawn = |line: &&str| line.starts_with(['┌', '│', '╞', '└', '├']);
     let [table @ .., headline, place] = lines.as_slice() else { panic!("{}", ended.stdout) };
     assert!(table.len() == 5 && table.iter().all(drawn), "{}", ended.stdout);
