@@ -452,6 +452,11 @@ impl Network {
         self.nodes.as_ref().map(|nodes| nodes.discarded()).unwrap_or_default()
     }
 
+    /// Packets that the behaviour of the node which an arc leaves has dropped so far instead of sending them by it.
+    pub fn discarded_at(&self, arc: ArcId) -> u64 {
+        self.nodes.as_ref().map_or(0, |nodes| nodes.discarded_at(arc))
+    }
+
     /// Gives nodes that may hold packets their routes for those whose own route is gone; made only if there are such nodes.
     pub fn set_forwarding(&mut self, make: impl FnOnce() -> Box<dyn Forwarding>) {
         if let Some(nodes) = &mut self.nodes {

@@ -32,6 +32,8 @@ pub(super) struct Nodes {
     holder: Vec<NodeId>,
     held: u64,
     discarded: BTreeMap<&'static str, u64>,
+    /// By arc: the packets that the node which it leaves has dropped instead of sending them by it.
+    discarded_at: Vec<u64>,
     /// Moves of nodes that no caller has taken yet.
     moves: Vec<(Time, &'static str)>,
     /// When nodes want to be woken; an entry that is not the node's in `wakes` is out of date.
@@ -58,6 +60,7 @@ impl Nodes {
             holder: Vec::new(),
             held: 0,
             discarded: BTreeMap::new(),
+            discarded_at: vec![0; topology.arc_count()],
             moves: Vec::new(),
             timers: BinaryHeap::new(),
             wakes: vec![u64::MAX; count],
@@ -79,6 +82,11 @@ impl Nodes {
     /// Packets that were dropped, by reason.
     pub(super) fn discarded(&self) -> BTreeMap<&'static str, u64> {
         self.discarded.clone()
+    }
+
+    /// Packets that the node which an arc leaves has dropped instead of sending them by it.
+    pub(super) fn discarded_at(&self, arc: ArcId) -> u64 {
+        self.discarded_at.get(arc.index()).copied().unwrap_or_default()
     }
 
     pub(super) fn set_channel(&mut self, arc: ArcId, channel: &Channel) {
@@ -190,7 +198,7 @@ impl Network {
                     nodes.hold(node, packet, at);
                 }
             }
-            Fate::Drop(reason) => self.discard(packet, reason),
+            Fate::Drop(reason) => self.discard(at, packet, reason),
         }
         self.rearm(node);
     }
@@ -343,16 +351,19 @@ impl Network {
     }
 
     pub(super) fn discard_held(&mut self, node: NodeId, packet: u32, reason: &'static str) -> bool {
-        let held = self.nodes.as_mut().and_then(|nodes| nodes.release(node, packet)).is_some();
-        if held {
-            self.discard(packet, reason);
-        }
-        held
+        let Some(at) = self.nodes.as_mut().and_then(|nodes| nodes.release(node, packet)) else { return false };
+        self.discard(at, packet, reason);
+        true
     }
 
-    fn discard(&mut self, packet: u32, reason: &'static str) {
+    /// Drops a packet that would have taken the hop `at`.
+    fn discard(&mut self, at: u32, packet: u32, reason: &'static str) {
+        let arc = self.hops[at as usize].arc();
         if let Some(nodes) = &mut self.nodes {
             *nodes.discarded.entry(reason).or_default() += 1;
+            if let Some(count) = nodes.discarded_at.get_mut(arc) {
+                *count += 1;
+            }
         }
         self.lose(packet);
     }

@@ -90,6 +90,16 @@ impl Sampler {
         Ok(goodput)
     }
 
+    /// Takes what the wires have dropped so far, by cause.
+    pub fn drops(&self, recorder: &mut Recorder) -> Result<(), LabError> {
+        for arc in self.wires.arcs()? {
+            arc.counters.drops.by_cause().into_iter().for_each(|(cause, packets)| recorder.dropped(cause, packets));
+            recorder.dropped("longer than the MTU", arc.oversized);
+            recorder.dropped("wire overrun", arc.overruns);
+        }
+        Ok(())
+    }
+
     /// What the wires have done so far.
     pub fn wires(&self) -> Result<WireStats, LabError> {
         Ok(self.wires.stats()?)

@@ -205,6 +205,7 @@ impl<'a> Session<'a> {
             flow.moves = moves.of_name(&flow.connection, names);
             writer.flow(recorder, &flow)?;
         }
+        self.sampler.drops(recorder)?;
         let wires = self.sampler.wires()?;
         // The wires began to count before the run did.
         let epoch = Time::ZERO + wires.at.since(Time::ZERO + self.elapsed()?);

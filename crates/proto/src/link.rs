@@ -356,6 +356,12 @@ impl Drops {
     pub fn total(&self) -> u64 {
         self.queue_full + self.random_loss + self.down + self.blackhole
     }
+
+    /// The drops of each reason, with its name.
+    pub fn by_cause(&self) -> [(&'static str, u64); 4] {
+        let Drops { queue_full, random_loss, down, blackhole } = *self;
+        [("queue full", queue_full), ("random loss", random_loss), ("link down", down), ("black hole", blackhole)]
+    }
 }
 
 #[cfg(test)]

@@ -243,6 +243,10 @@ fn facts(system: &SystemResult) -> Vec<String> {
     if let Some(late) = system.late_ms_max {
         facts.push(format!("wires were at worst {late:.1} ms late"));
     }
+    if !system.drops.is_empty() {
+        let causes: Vec<_> = system.drops.iter().map(|(cause, packets)| format!("{packets} ({cause})")).collect();
+        facts.push(format!("dropped packets: {}", causes.join(", ")));
+    }
     facts.extend(system.notes.iter().cloned());
     facts
 }

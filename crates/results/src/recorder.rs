@@ -51,6 +51,7 @@ pub struct Recorder {
     flows: u64,
     flows_with_timeout: u64,
     tcp: BTreeMap<String, u64>,
+    drops: BTreeMap<String, u64>,
     notes: Vec<String>,
     doubts: Vec<Doubt>,
     incomplete: Vec<String>,
@@ -117,6 +118,7 @@ impl Recorder {
             flows: 0,
             flows_with_timeout: 0,
             tcp: BTreeMap::new(),
+            drops: BTreeMap::new(),
             notes: Vec::new(),
             doubts: Vec::new(),
             incomplete: Vec::new(),
@@ -294,6 +296,14 @@ impl Recorder {
         }
     }
 
+    /// Adds packets that were dropped for a cause.
+    pub fn dropped(&mut self, cause: &str, packets: u64) {
+        if packets > 0 {
+            let total = self.drops.entry(cause.to_owned()).or_default();
+            *total = total.saturating_add(packets);
+        }
+    }
+
     /// Adds a remark for the reader.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
@@ -374,6 +384,7 @@ impl Recorder {
                 jiffies: self.jiffies,
             },
             lateness: self.late.map_or_else(Vec::new, |late| late.quantiles),
+            drops: self.drops,
             notes: self.notes,
             validity: self.doubts,
             incomplete: self.incomplete,

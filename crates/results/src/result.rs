@@ -130,6 +130,9 @@ pub struct SystemResult {
     /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_outside: u64,
+    /// Packets dropped in the whole run, on links and in routers, by cause.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub drops: BTreeMap<String, u64>,
     /// Remarks for the reader, such as where a world departs from the scenario.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -295,8 +298,11 @@ impl SystemResult {
         (self.flows > 0).then(|| self.flows_with_timeout as f64 / self.flows as f64)
     }
 
-    /// Drops on all links; where only paths were sampled, on these.
+    /// Packets dropped on all links and in all routers; where only paths were sampled, on these.
     pub fn total_drops(&self) -> u64 {
+        if !self.drops.is_empty() {
+            return self.drops.values().sum();
+        }
         if !self.links.is_empty() {
             return self.links.values().map(|link| link.drops).sum();
         }

@@ -357,6 +357,8 @@ fn a_dropped_packet_is_lost_under_its_reason() {
     assert_eq!(lab.world.run_until(Time::ZERO + Span::from_secs(9)), Stopped::Finished(flow));
     assert_eq!(lab.world.network.discarded(), [("test", 1)].into());
     assert_eq!(lab.world.network.balance().lost, 1);
+    let at = |link: &str| lab.world.network.discarded_at(lab.arc(link));
+    assert_eq!((at("A-B"), at("C-B")), (1, 0));
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Sampling {
         self.arcs.clear();
         for arc in 0..world.network.arc_count() as u32 {
             let (counters, queue) = world.network.arc(now, ArcId(arc));
-            let drops = counters.drops.total();
+            let drops = counters.drops.total() + world.network.discarded_at(ArcId(arc));
             self.arcs.push(ArcState { sent: counters.bytes - queue, queue, drops, marks: counters.ce_marked });
         }
         self.links.sample(now, &self.arcs, |point| record_sample(writer, recorder, point))?;

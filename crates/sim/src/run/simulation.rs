@@ -11,7 +11,7 @@ use std::{
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_engine::{FlowId, Move, Network, Sizes, Stopped, World};
-use sidestep_net::{LinkId, NodeId, NodeKind, Span, Time};
+use sidestep_net::{ArcId, LinkId, NodeId, NodeKind, Span, Time};
 use sidestep_policy::REWEIGHING;
 use sidestep_results::{DoubtKind, Recorder, Records};
 use sidestep_scenario::{Scenario, SystemSpec};
@@ -289,13 +289,25 @@ impl<'a> Simulation<'a> {
         Some(())
     }
 
-    /// Takes what behaviours alone have counted.
-    fn take_counters(&self, recorder: &mut Recorder) {
-        let counters = self.world.network.counters();
+    /// Takes what links have dropped, and what behaviours alone have counted.
+    fn take_counters(&mut self, recorder: &mut Recorder) {
+        let now = self.world.now();
+        let network = &mut self.world.network;
+        for arc in (0..network.arc_count() as u32).map(ArcId) {
+            let (counters, _) = network.arc(now, arc);
+            counters.drops.by_cause().into_iter().for_each(|(cause, packets)| recorder.dropped(cause, packets));
+        }
+        network.discarded().into_iter().for_each(|(cause, packets)| recorder.dropped(cause, packets));
+        let counters = network.counters();
         for (name, counter) in &counters {
             recorder.own(name, counter.get());
         }
-        let dropped = counters.get("caches.custody.dropped").map_or(0, |counter| counter.get());
+        let count = |name: &str| counters.get(name).map_or(0, |counter| counter.get());
+        let overfull = count("caches.dropped").saturating_sub(count("caches.custody.dropped"));
+        if overfull > 0 {
+            recorder.note(format!("caches dropped {overfull} packets: more came than they had room for"));
+        }
+        let dropped = count("caches.custody.dropped");
         if dropped > 0 {
             let text = format!(
                 "caches whose margin covers all that can arrive dropped {dropped} packets: the condition for no loss is violated"
