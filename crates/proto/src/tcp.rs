@@ -110,14 +110,15 @@ pub enum Algorithm {
     /// Reno whose growth in congestion avoidance is left to the MPTCP connection.
     Coupled,
     /// The window begins at the receiver's window, and loss does not reduce it, because something else limits the
-    /// rate. After a lost SYN it begins at one segment, and grows from there.
+    /// rate. After a lost SYN or a timeout it begins at one segment, and grows from there. Reordered segments are waited for a
+    /// round trip.
     Unreduced,
 }
 
 impl Config {
-    /// Whether connections are those of [`Profile::Linux`]: with SACK, and with a window of their own.
+    /// Whether connections are those of [`Profile::Linux`]: with SACK.
     pub(crate) fn is_linux(&self) -> bool {
-        self.profile == Profile::Linux && self.sack && self.algorithm != Algorithm::Unreduced
+        self.profile == Profile::Linux && self.sack
     }
 }
 

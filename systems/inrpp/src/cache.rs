@@ -1,7 +1,7 @@
 //! An interface's cache: a queue for each flow, served by deficit round robin (Shreedhar and Varghese, 1996).
 //!
-//! A flow is free, or gated for an interface further on that presses back. A packet of a gated flow leaves only with a
-//! credit, which an ACK brings.
+//! With limits a packet leaves if the next router has room for it. With notices a flow is free, or gated for an interface
+//! further on that presses back; a packet of a gated flow leaves only with a credit, which an ACK brings.
 //!
 //! The paper's cache is fair between flows (section V-A, and Figure 12) and names no algorithm. This one needs a few
 //! steps for a packet, however many flows there are.
@@ -22,6 +22,16 @@ const QUANTUM: u32 = 1_600;
 const POOLED_CREDITS: u32 = 64;
 const OWN_CREDITS: u32 = 4;
 const NONE: u32 = u32::MAX;
+/// Packets of a flow for which there is always room, so that none waits for ever: its ACKs, of every second packet, bring
+/// new limits.
+const LEAST: u64 = 2;
+/// A flow begins with this part of the free room at most, so that flows which begin together all find some. So much of the
+/// whole is for the least that flows have.
+const PART: u64 = 8;
+/// A flow of which nothing has come for so long has ended: longer than any round trip.
+const IDLE: Span = Span::from_secs(10);
+/// The length of a packet, as long as none has come.
+const PACKET: u32 = 1_500;
 
 /// The packets of an interface that wait.
 #[derive(Clone, Debug, Default)]
@@ -34,9 +44,12 @@ pub(super) struct Cache {
     by_key: HashMap<u64, u32>,
     /// Flows with packets that may leave, in the order in which they are served.
     ready: VecDeque<u32>,
-    /// Flows with packets that wait for credits, in the order in which they get them.
+    /// Flows with packets that wait for credits, in the order in which they get them, or for limits.
     waiting: VecDeque<u32>,
     bytes: u64,
+    /// Bytes that flows may send beyond what has come, and the flows with limits.
+    promised: u64,
+    limited: u32,
     peak: u64,
     /// Packets of other protocols, which have a part of their own, in the order in which they came, and their bytes.
     others: VecDeque<Entry>,
@@ -51,6 +64,7 @@ pub(super) struct Cache {
 struct Stored {
     handle: Handle,
     len: u32,
+    end: u32,
     detoured: bool,
     next: u32,
 }
@@ -61,6 +75,9 @@ struct Flow {
     first: u32,
     last: u32,
     bytes: u64,
+    /// How far the next router lets it come.
+    next: u32,
+    limits: Limits,
     deficit: u32,
     /// Whether it has had its quantum in this round.
     in_round: bool,
@@ -71,12 +88,26 @@ struct Flow {
     served: Time,
 }
 
+/// What an interface lets come of a flow. Ends are packets from the flow's first on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    /// The end of what has come.
+    seen: u32,
+    /// How far it may come; zero: no ACK of it has passed.
+    limit: u32,
+    /// Its longest packet.
+    len: u32,
+    /// Bytes between the two.
+    promised: u64,
+    touched: Time,
+}
+
 impl Flow {
     fn is_gated(&self) -> bool {
         self.gate != Nonce::default()
     }
 
-    fn may_leave(&self) -> bool {
+    fn has_credit(&self) -> bool {
         !self.is_gated() || self.credits > 0
     }
 }
@@ -87,6 +118,8 @@ pub(super) struct Entry {
     pub(super) handle: Handle,
     pub(super) flow: u64,
     pub(super) len: u32,
+    /// The packets of its flow up to it and with it.
+    pub(super) end: u32,
     /// Whether it must not take a detour: it is on one already, or of another protocol.
     pub(super) detoured: bool,
     /// Whether it is of another protocol.
@@ -156,10 +189,11 @@ impl Cache {
             return;
         }
         let at = self.flow(now, entry.flow);
-        let stored = Stored { handle: entry.handle, len: entry.len, detoured: entry.detoured, next: NONE };
-        let index = place(&mut self.packets, &mut self.free_packets, stored);
+        let Entry { handle, len, end, detoured, .. } = entry;
+        let index = place(&mut self.packets, &mut self.free_packets, Stored { handle, len, end, detoured, next: NONE });
+        let (is_first, could) = (self.flows[at as usize].first == NONE, self.may_leave(at));
         let flow = &mut self.flows[at as usize];
-        let (is_first, could) = (flow.first == NONE, flow.may_leave());
+        let passes = !is_first && end <= flow.next && self.packets[flow.first as usize].end > flow.next;
         // A packet that names no nonce yet waits behind those of its flow that an ACK has gated.
         flow.gate = gate.unwrap_or(if is_first { Nonce::default() } else { flow.gate });
         if !flow.is_gated() {
@@ -167,16 +201,21 @@ impl Cache {
         }
         if is_first {
             (flow.first, flow.served, flow.deficit, flow.in_round) = (index, now, 0, false);
+        } else if passes {
+            // Sent again, as it was lost further on: what waits for a limit waits for it.
+            self.packets[index as usize].next = std::mem::replace(&mut flow.first, index);
         } else {
             self.packets[flow.last as usize].next = index;
         }
-        flow.last = index;
+        if !passes {
+            flow.last = index;
+        }
         flow.bytes += u64::from(entry.len);
         self.bytes += u64::from(entry.len);
         self.peak = self.peak.max(self.bytes);
         if is_first {
             self.enlist(at);
-        } else if could != self.flows[at as usize].may_leave() {
+        } else if could != self.may_leave(at) {
             let ring = if could { &mut self.ready } else { &mut self.waiting };
             ring.retain(|of| *of != at);
             self.enlist(at);
@@ -266,7 +305,8 @@ impl Cache {
         flow.bytes -= u64::from(first.len);
         self.bytes -= u64::from(first.len);
         let (handle, len, detoured) = (first.handle, first.len, first.detoured);
-        Some(Entry { handle, flow: flow.key, len, detoured, other: false })
+        let end = first.end;
+        Some(Entry { handle, flow: flow.key, len, end, detoured, other: false })
     }
 
     /// Algorithm 1, lines 17 and 18. An ACK of a gated flow has passed on which the interface `from` presses back: a
@@ -275,7 +315,7 @@ impl Cache {
     pub(super) fn credit(&mut self, now: Time, key: u64, credit: Credit, from: Nonce) {
         let own = self.by_key.get(&key).copied().filter(|at| {
             let flow = &self.flows[*at as usize];
-            credit != Credit::RoundRobin && flow.first != NONE && !flow.may_leave()
+            credit != Credit::RoundRobin && flow.first != NONE && !flow.has_credit()
         });
         let at = match (own, credit) {
             (Some(at), _) => {
@@ -332,8 +372,18 @@ impl Cache {
         self.free_those(|flow| flow.gate == nonce);
     }
 
-    /// Frees the flows that got no credit for so long.
+    /// Frees the flows that got no credit for so long; those that wait for a limit may send one packet, as their ACKs may
+    /// come another way now.
     pub(super) fn open_stale(&mut self, now: Time, expiry: Span) {
+        for at in &self.waiting {
+            let flow = &mut self.flows[*at as usize];
+            if now.since(flow.served) >= expiry
+                && let Some(first) = self.packets.get(flow.first as usize)
+                && first.end > flow.next
+            {
+                (flow.next, flow.served) = (first.end, now);
+            }
+        }
         self.free_those(|flow| now.since(flow.served) >= expiry);
     }
 
@@ -356,9 +406,9 @@ impl Cache {
                 (flow.gate, flow.credits) = (Nonce::default(), 0);
             }
         }
-        let (flows, ready) = (&self.flows, &mut self.ready);
+        let (flows, packets, ready) = (&self.flows, &self.packets, &mut self.ready);
         self.waiting.retain(|at| {
-            let waits = !flows[*at as usize].may_leave();
+            let waits = !may_leave(&flows[*at as usize], packets);
             if !waits {
                 ready.push_back(*at);
             }
@@ -368,19 +418,25 @@ impl Cache {
 
     /// Puts a flow with packets where it belongs: among those that may leave, or those that wait.
     fn enlist(&mut self, at: u32) {
-        let Flow { gate, .. } = self.flows[at as usize];
-        if !self.flows[at as usize].may_leave() && self.take_spare(gate) {
+        let flow = &self.flows[at as usize];
+        let gate = flow.gate;
+        if !flow.has_credit() && self.take_spare(gate) {
             self.flows[at as usize].credits = 1;
         }
-        let ring = if self.flows[at as usize].may_leave() { &mut self.ready } else { &mut self.waiting };
+        let ring = if self.may_leave(at) { &mut self.ready } else { &mut self.waiting };
         ring.push_back(at);
+    }
+
+    /// Whether the first packet of a flow may leave.
+    fn may_leave(&self, at: u32) -> bool {
+        may_leave(&self.flows[at as usize], &self.packets)
     }
 
     /// Takes the first packet of the flow that is served now.
     fn take_first(&mut self, at: u32, first: Stored) -> Entry {
         let flow = &mut self.flows[at as usize];
         let (handle, detoured) = (first.handle, first.detoured);
-        let entry = Entry { handle, flow: flow.key, len: first.len, detoured, other: false };
+        let entry = Entry { handle, flow: flow.key, len: first.len, end: first.end, detoured, other: false };
         self.free_packets.push(flow.first);
         flow.first = first.next;
         flow.bytes -= u64::from(first.len);
@@ -390,10 +446,11 @@ impl Cache {
         }
         if flow.first == NONE {
             self.ready.pop_front();
-            if self.flows[at as usize].credits == 0 {
+            let flow = &self.flows[at as usize];
+            if flow.credits == 0 && flow.limits.is_none() {
                 self.forget(at);
             }
-        } else if !flow.may_leave() {
+        } else if !may_leave(flow, &self.packets) {
             (flow.in_round, flow.deficit) = (false, 0);
             self.ready.pop_front();
             self.enlist(at);
@@ -411,6 +468,8 @@ impl Cache {
             first: NONE,
             last: NONE,
             bytes: 0,
+            next: u32::MAX,
+            limits: Limits::default(),
             deficit: 0,
             in_round: false,
             gate: Nonce::default(),
@@ -422,10 +481,119 @@ impl Cache {
         at
     }
 
+    /// A packet of a flow has come, of `len` bytes; returns whether it may leave, and whether those of its flow that wait
+    /// must go first.
+    pub(super) fn arrives(&mut self, now: Time, key: u64, end: u32, len: u32) -> (bool, bool) {
+        let at = self.flow(now, key);
+        let flow = &mut self.flows[at as usize];
+        let limits = &mut flow.limits;
+        (limits.seen, limits.len, limits.touched) = (limits.seen.max(end), limits.len.max(len), now);
+        limits.count(&mut self.promised);
+        (end <= flow.next, flow.first != NONE && may_leave(flow, &self.packets))
+    }
+
+    /// An ACK of a flow has come back, of its first `acked` packets: the next router lets the flow come up to `next`. Returns
+    /// how far it may come to here, where all flows have `high` bytes together.
+    ///
+    /// Each has an equal part of them, for what is stored and what may come. So none has to be dropped, whatever delays are.
+    /// A flow whose data come by another way than its ACKs has no limit here.
+    pub(super) fn limit(&mut self, now: Time, key: u64, (acked, next): (u32, u32), high: Bytes) -> u32 {
+        let at = self.flow(now, key);
+        if acked > self.flows[at as usize].limits.seen {
+            self.unlimit(at);
+            return u32::MAX;
+        }
+        let flow = &mut self.flows[at as usize];
+        let could = may_leave(flow, &self.packets);
+        // None is known before the first ACK, and none is taken back.
+        flow.next = if flow.limits.limit == 0 { next } else { flow.next.max(next) };
+        let can = may_leave(flow, &self.packets);
+        let limits = &mut flow.limits;
+        self.limited += u32::from(limits.limit == 0);
+        (limits.touched, flow.served) = (now, now);
+        let len = u64::from(limits.len.max(PACKET));
+        let usable = high.get() - high.get() / PART;
+        let free = usable.saturating_sub(self.bytes + self.promised) / len;
+        let free = free.div_ceil(if limits.seen == 0 { PART } else { 2 });
+        let part = (usable / u64::from(self.limited)).saturating_sub(flow.bytes) / len;
+        let least = LEAST.saturating_sub(flow.bytes / len);
+        let reach = limits.limit.max(limits.seen).saturating_add(free as u32);
+        let wanted = limits.seen.saturating_add(part as u32).min(reach);
+        limits.limit = limits.limit.max(wanted).max(limits.seen.saturating_add(least as u32));
+        limits.count(&mut self.promised);
+        let limit = limits.limit;
+        if flow.first != NONE && could != can {
+            let (from, to) =
+                if can { (&mut self.waiting, &mut self.ready) } else { (&mut self.ready, &mut self.waiting) };
+            from.retain(|of| *of != at);
+            to.push_back(at);
+        }
+        limit
+    }
+
+    /// All of a flow has arrived, or nothing of it has come for long.
+    pub(super) fn end(&mut self, key: u64) {
+        if let Some(at) = self.by_key.get(&key).copied() {
+            self.unlimit(at);
+        }
+    }
+
+    /// Ends the flows of which nothing has come for long.
+    pub(super) fn end_idle(&mut self, now: Time) {
+        for at in 0..self.flows.len() as u32 {
+            let Flow { first, limits, .. } = self.flows[at as usize];
+            if !limits.is_none() && first == NONE && now.since(limits.touched) >= IDLE {
+                self.unlimit(at);
+            }
+        }
+    }
+
+    /// Bytes that it holds, and that flows may send to it.
+    pub(super) fn committed(&self) -> Bytes {
+        Bytes::new(self.bytes + self.promised)
+    }
+
+    /// Whether it knows flows that may be idle.
+    pub(super) fn knows_flows(&self) -> bool {
+        !self.by_key.is_empty()
+    }
+
+    fn unlimit(&mut self, at: u32) {
+        let flow = &mut self.flows[at as usize];
+        self.limited -= u32::from(flow.limits.limit > 0);
+        self.promised -= flow.limits.promised;
+        (flow.next, flow.limits) = (u32::MAX, Limits::default());
+        if flow.first == NONE {
+            self.forget(at);
+        } else if let Some(place) = self.waiting.iter().position(|of| *of == at) {
+            self.waiting.remove(place);
+            self.ready.push_back(at);
+        }
+    }
+
     fn forget(&mut self, at: u32) {
         self.by_key.remove(&self.flows[at as usize].key);
         self.free_flows.push(at);
     }
+}
+
+impl Limits {
+    /// Whether nothing has come, and may come.
+    fn is_none(&self) -> bool {
+        self.seen == 0 && self.limit == 0
+    }
+
+    /// Brings the sum of what is promised up to date.
+    fn count(&mut self, promised: &mut u64) {
+        let now = u64::from(self.limit.saturating_sub(self.seen)) * u64::from(self.len.max(PACKET));
+        *promised = *promised - self.promised + now;
+        self.promised = now;
+    }
+}
+
+/// Whether the first packet of a flow, if there is one, may leave.
+fn may_leave(flow: &Flow, packets: &[Stored]) -> bool {
+    flow.has_credit() && packets.get(flow.first as usize).is_none_or(|first| first.end <= flow.next)
 }
 
 /// Puts something where a place is free, or at the end; returns where.

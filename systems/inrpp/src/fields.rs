@@ -43,6 +43,14 @@ pub struct AckFields {
     pub notification: Option<Notification>,
     /// The interfaces that press back, for the sender to name on its data.
     pub nonces: Nonces,
+    /// The packets, from the flow's first on, that have arrived in order.
+    pub acked: u32,
+    /// The packets, from the flow's first on, for which there is room at the receiver and the routers that it has passed.
+    pub limit: u32,
+    /// Whether the flow begins with it, and whether all of the flow has arrived.
+    pub begins: bool,
+    /// See [`begins`](Self::begins).
+    pub done: bool,
 }
 
 impl Nonces {

@@ -8,7 +8,7 @@ use super::{
     detour::{Detour, Meter},
     nonces::SeenNonces,
 };
-use crate::AckProcessing;
+use crate::{AckProcessing, Backpressure};
 
 /// What an interface does with packets for which its buffer has no room (the paper's Fig. 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,6 +82,9 @@ impl Port {
             return;
         }
         let occupancy = self.cache.occupancy();
+        if config.backpressure == Backpressure::Limits {
+            return self.update_with_limits(config, now);
+        }
         loop {
             let next = match self.state {
                 State::Push if occupancy > Bytes::default() => State::StoreAndDetour,
@@ -98,6 +101,20 @@ impl Port {
             // Algorithm 1, line 5: the paper gives no time. After a notification's own no router waits for the *cancel*
             // any more.
             self.until = if next == State::DisableBackpressure { now + config.expiry } else { Time::MAX };
+            self.enter(config, now, next);
+        }
+    }
+
+    /// With limits it presses back when most of what it may hold is taken or promised.
+    fn update_with_limits(&mut self, config: &Config, now: Time) {
+        let (high, committed) = (self.is.high.get(), self.cache.committed());
+        let next = match self.state {
+            _ if self.cache.occupancy() == Bytes::default() => State::Push,
+            _ if committed.get() > high - high / 8 => State::Backpressure,
+            State::Backpressure if committed >= self.is.low => State::Backpressure,
+            _ => State::StoreAndDetour,
+        };
+        if next != self.state {
             self.enter(config, now, next);
         }
     }

@@ -2,9 +2,11 @@
 //! back hop by hop.
 //!
 //! Each interface has a buffer, and before it a cache. What the buffer has no room for goes to the cache, and over
-//! detours with spare capacity. When the cache fills, the router writes *slow down* on the ACKs that pass: the router
-//! before it then lets one packet of these flows go for each ACK, and stores the others; so does the sender where there
-//! is no router left. [`Router`] is a router's half, [`Sender`] a sender's.
+//! detours with spare capacity. A router lets no more of a flow come than its cache has room for: it lowers the window of
+//! the ACKs that pass, and the router before it, or the sender, sends no packet beyond that ([`Backpressure::Limits`]). The
+//! paper's text has notices in its place ([`Backpressure::Notices`]): while a cache is full the router writes *slow down* on
+//! the ACKs that pass, and the router before it lets one packet of these flows go for each ACK.
+//! [`Router`] is a router's half. With limits the sender is TCP's, whose receive window they are; [`Sender`] is that of notices.
 //!
 //! The core holds handles and never bytes. Its driver passes in what arrives, carries out what it asks for through
 //! [`Egress`], and wakes it at [`Router::poll_timeout`].
@@ -34,7 +36,9 @@ pub use interface::State;
 pub use measures::{CacheMeasures, CustodyMeasures};
 pub use router::{Counters, Router};
 pub use sender::{Sender, SenderTimeout};
-pub use settings::{AckProcessing, AfterTimeout, Credit, InrppSettings, Notifications, Preset, Threshold};
+pub use settings::{
+    AckProcessing, AfterTimeout, Backpressure, Credit, InrppSettings, Notifications, Preset, Threshold,
+};
 
 /// INRPP, as scenarios name it.
 #[cfg(feature = "scenario")]
@@ -63,6 +67,8 @@ pub struct Config {
     pub decision_interval: Span,
     /// The gain of a detour's rate (α), above 0 and below π/(4√2). That of its queue is β = α²√2.
     pub alpha: f64,
+    /// How interfaces press back.
+    pub backpressure: Backpressure,
     /// How long a notification holds that is not repeated.
     pub expiry: Span,
     /// When the state of an interface changes, and what its ACKs carry.
@@ -139,9 +145,10 @@ pub enum InterfaceError {
 }
 
 impl Interface {
-    /// An interface with the paper's thresholds: S_high is the cache but for what arrives in a round trip, S_low half of it.
+    /// An interface with the paper's thresholds: S_high is the cache but for what arrives in a round trip, or half of it if that
+    /// is more, and S_low half of that.
     pub fn new(rate: Rate, buffer: Span, cache: Bytes, rtt: Span, key: Option<Key>, nonce: Nonce) -> Interface {
-        let high = cache - rate.bytes_in(rtt);
+        let high = (cache - rate.bytes_in(rtt)).max(Bytes::new(cache.get() / 2));
         let low = Bytes::new(high.get() / 2);
         let others = rate.bytes_in(buffer);
         Interface { rate, buffer, cache, high, low, others, key, nonce, detours: Vec::new() }
@@ -172,6 +179,8 @@ pub struct Meta {
     pub flow: u64,
     /// Its length in bytes on the link.
     pub len: u32,
+    /// The packets of its flow up to it and with it, as limits count them.
+    pub end: u32,
     /// The interfaces that its sender knows to press back.
     pub nonces: Nonces,
     /// Whether it is on a detour already.
@@ -241,6 +250,8 @@ pub enum Loss {
     NoRoute,
     /// Routing leads to an interface whose cache is full.
     CacheFull,
+    /// Its flow has stored most in a cache that is full.
+    FairPart,
 }
 
 /// How a held packet leaves.

@@ -4,9 +4,11 @@ use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::{
     AckFields, Config, Egress, Fate, Grant, Handle, Interface, InterfaceError, Loss, Meta, Nonce, Notice, Notification,
-    Port, Probe, RouterId, State, Way, cache::Entry, interface,
+    Port, Probe, RouterId, State, Way,
+    cache::{Cache, Entry},
+    interface,
 };
-use crate::{AckProcessing, Notifications};
+use crate::{AckProcessing, Backpressure, Notifications};
 
 /// The longest packet for which room is kept: an Ethernet frame's, and the paper's (section IV-A).
 const PACKET: u32 = 1500;
@@ -63,15 +65,28 @@ impl Router {
     /// A data packet is about to leave by `to`.
     pub fn handle_data(&mut self, now: Time, to: Port, packet: Handle, meta: &Meta, out: &mut impl Egress) -> Fate {
         let Some(port) = self.ports.get_mut(usize::from(to.0)) else { return Fate::Forward };
-        let gate = port.gate(meta.nonces);
+        let (gate, may_leave, follows) = match self.config.backpressure {
+            Backpressure::Limits => {
+                let (may_leave, follows) = port.cache.arrives(now, meta.flow, meta.end, meta.len);
+                (None, may_leave, follows)
+            }
+            Backpressure::Notices => {
+                let gate = port.gate(meta.nonces);
+                (gate, gate.is_none(), port.cache.holds(meta.flow))
+            }
+        };
         let room = has_room(now, &port.is, out.free_at(to), meta.len);
-        let waits = port.cache.holds(meta.flow) || gate.is_none() && port.cache.has_ready();
-        if room && !waits && gate.is_none_or(|gate| port.cache.take_credit(meta.flow, gate)) {
+        let waits = follows || may_leave && port.cache.has_ready();
+        let has_credit = |cache: &mut Cache| match gate {
+            Some(gate) => cache.take_credit(meta.flow, gate),
+            None => may_leave,
+        };
+        if room && !waits && has_credit(&mut port.cache) {
             port.meter.sent(meta.len);
             return Fate::Forward;
         }
         // Section III-A: over one neighbour and not two, and behind no packet of the same flow that waits.
-        if gate.is_none() && !meta.detoured && !waits {
+        if may_leave && !meta.detoured && !waits {
             for place in 0..port.detours.len() {
                 let over = self.ports[usize::from(to.0)].detours[place].over;
                 let room = self.has_room_for_detour(now, over, meta.len, out);
@@ -83,7 +98,8 @@ impl Router {
                 }
             }
         }
-        let entry = Entry { handle: packet, flow: meta.flow, len: meta.len, detoured: meta.detoured, other: false };
+        let Meta { flow, len, end, detoured, .. } = *meta;
+        let entry = Entry { handle: packet, flow, len, end, detoured, other: false };
         if self.store(now, to, entry, gate, out) { Fate::Hold } else { Fate::Drop }
     }
 
@@ -96,7 +112,7 @@ impl Router {
             port.meter.sent(len);
             return Fate::Forward;
         }
-        let entry = Entry { handle: packet, flow: 0, len, detoured: true, other: true };
+        let entry = Entry { handle: packet, flow: 0, len, end: 0, detoured: true, other: true };
         if self.store(now, to, entry, None, out) { Fate::Hold } else { Fate::Drop }
     }
 
@@ -127,7 +143,22 @@ impl Router {
         out: &mut impl Egress,
     ) {
         let key = self.ports.get(usize::from(to.0)).and_then(|port| port.is.key);
+        let config = self.config;
         let Some(port) = self.ports.get_mut(usize::from(from.0)) else { return };
+        if config.backpressure == Backpressure::Limits {
+            if ack.begins || ack.done {
+                port.cache.end(flow);
+            }
+            if !ack.done {
+                ack.limit = ack.limit.min(port.cache.limit(now, flow, (ack.acked, ack.limit), port.is.high));
+                port.counters.slow_downs += u64::from(port.state == State::Backpressure);
+                port.sweeps = port.sweeps.min(now + sweep(&config));
+            }
+            self.drain(now, from, out);
+            self.ports[usize::from(from.0)].update(&config, now);
+            self.schedule(now, from, out);
+            return;
+        }
         let mut said = ack.notification.take();
         let signed = said.is_none_or(|said| port.is.key.is_some_and(|key| said.is_signed(flow, key)));
         if !signed {
@@ -323,7 +354,7 @@ impl Router {
                 port.counters.dropped += 1;
                 // The flow that fills the cache pays, and not the one that comes last.
                 let Some(evicted) = port.cache.evict(packet.flow, packet.len) else { return false };
-                out.discard(evicted.handle, Loss::CacheFull);
+                out.discard(evicted.handle, Loss::FairPart);
             }
             port.counters.stored += 1;
         }
@@ -347,7 +378,8 @@ impl Router {
             if port.heard.is_empty() {
                 cache.forget_credits();
             }
-            let more = !port.heard.is_empty() || cache.has_waiting();
+            cache.end_idle(now);
+            let more = !port.heard.is_empty() || cache.has_waiting() || cache.knows_flows();
             port.sweeps = if more { now + sweep(&config) } else { Time::MAX };
         }
         if port.probes <= now {

@@ -10,8 +10,11 @@ use sidestep_net::{Bytes, SettingError, SettingsTable, Span, settings::ensure};
 pub struct InrppSettings {
     /// What the cache of each interface of a router holds.
     pub cache: Bytes,
-    /// The occupancy above which an interface presses back (S_high); derived, the cache but for what its link carries in
-    /// twice the longest round trip over a link of the router.
+    /// How an interface presses back.
+    pub backpressure: Backpressure,
+    /// The occupancy above which an interface presses back (S_high), with limits the most that it lets come. Derived: with
+    /// limits the cache but for what detours may bring, with notices the cache but for what its link carries in twice the
+    /// longest round trip over a link of the router, and always half of the cache at least.
     pub high: Threshold,
     /// The occupancy below which it stops to (S_low); derived, half of `high`.
     pub low: Threshold,
@@ -83,6 +86,17 @@ impl From<Threshold> for String {
     }
 }
 
+/// How an interface makes those before it send less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backpressure {
+    /// It lowers the window of each ACK that passes to what it has room for: hop-by-hop credits (Kung, Blackwell and
+    /// Chapman, 1994), which TCP's receive window carries.
+    Limits,
+    /// It writes *slow down* on ACKs while its cache is full: the paper's text.
+    Notices,
+}
+
 /// When the state of an interface changes, and what its ACKs carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -139,6 +153,7 @@ impl Default for InrppSettings {
     fn default() -> Self {
         InrppSettings {
             cache: Bytes::new(12_500_000),
+            backpressure: Backpressure::Limits,
             high: Threshold::Derived,
             low: Threshold::Derived,
             buffer: Span::from_millis(50),
@@ -157,6 +172,23 @@ impl Default for InrppSettings {
             obedient: true,
             preset: Preset::Text,
         }
+    }
+}
+
+impl InrppSettings {
+    /// With limits nothing is set that only notices have.
+    fn check_notices(&self) -> Result<(), SettingError> {
+        let usual = InrppSettings::default();
+        let needs = "needs `backpressure = \"notices\"`";
+        if self.backpressure == Backpressure::Notices {
+            return Ok(());
+        }
+        ensure(self.ack_processing == usual.ack_processing, "ack_processing", needs)?;
+        ensure(self.credit == usual.credit, "credit", needs)?;
+        ensure(self.notifications == usual.notifications, "notifications", needs)?;
+        ensure(self.rto == usual.rto, "rto", needs)?;
+        ensure(self.obedient, "obedient", needs)?;
+        ensure(self.preset == usual.preset, "preset", needs)
     }
 }
 
@@ -180,6 +212,7 @@ impl SettingsTable for InrppSettings {
             "decision_interval",
             "must be at least five times `probe_interval`",
         )?;
-        ensure(self.expiry >= Span::from_millis(1), "expiry", "must be at least 1 ms")
+        ensure(self.expiry >= Span::from_millis(1), "expiry", "must be at least 1 ms")?;
+        self.check_notices()
     }
 }

@@ -3,12 +3,14 @@
 
 mod custody;
 mod host;
+mod limited;
 mod router;
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use custody::Network;
 use host::{Ends, HostNode, HostSettings, Links};
+use limited::LimitedEnds;
 use router::RouterNode;
 use sidestep_engine::{Behaviour, Sizes};
 use sidestep_net::{ArcId, LinkId, Span, Topology, pattern};
@@ -19,10 +21,12 @@ use sidestep_proto::{
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
     SimError,
-    system::{Context, MakeBehaviour, MakeEndpoint, Setup, System, Transport},
+    system::{Context, EndpointOf, MakeBehaviour, MakeEndpoint, Setup, System, Transport},
 };
 
-use crate::{AckFields, Credit, InrppSettings, Nonce, Nonces, Notice, Notification, Notifications, Preset};
+use crate::{
+    AckFields, Backpressure, Credit, InrppSettings, Nonce, Nonces, Notice, Notification, Notifications, Preset,
+};
 
 /// What INRPP adds to every packet: two nonces, and a notification with its MAC, 4 bytes each.
 const HEADER: u16 = 16;
@@ -51,6 +55,7 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
         probe_interval: settings.probe_interval,
         decision_interval: settings.decision_interval,
         alpha: settings.alpha,
+        backpressure: settings.backpressure,
         expiry: settings.expiry,
         ack_processing: settings.ack_processing,
         credit: settings.credit,
@@ -82,7 +87,19 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
     let links = Arc::new(Links::new(topology));
     let of_flows = links.clone();
     let custody = Network::of(context.scenario, &settings);
-    let make = MakeEndpoint(Arc::new(move |spec, arc| Box::new(Ends::new(spec, &of_hosts, arc, of_flows.clone()))));
+    let (make, tcp, header) = match settings.backpressure {
+        Backpressure::Limits => {
+            let tcp = tcp::Config { algorithm: Algorithm::Unreduced, ecn: false, idle_restart: false, ..base.tcp };
+            let make: Arc<EndpointOf> =
+                Arc::new(move |spec, arc| Box::new(LimitedEnds::new(spec, tcp, arc, of_flows.clone())));
+            (make, tcp, 0)
+        }
+        Backpressure::Notices => {
+            let make: Arc<EndpointOf> =
+                Arc::new(move |spec, arc| Box::new(Ends::new(spec, &of_hosts, arc, of_flows.clone())));
+            (make, tcp, HEADER)
+        }
+    };
     let behaviour = MakeBehaviour(Arc::new(move |topology, node| -> Option<Box<dyn Behaviour>> {
         if topology.is_router(node) {
             Some(Box::new(RouterNode::new(topology, node, config, &settings, &borders, custody.as_ref()).ok()?))
@@ -90,9 +107,9 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
             Some(Box::new(HostNode(links.clone())))
         }
     }));
-    let headers = base.headers + HEADER;
+    let headers = base.headers + header;
     let behaviour = Some(behaviour);
-    Ok(Setup { transport: Transport::Own(make), tcp, headers, behaviour, routers, ecmp, notes, ..base })
+    Ok(Setup { transport: Transport::Own(MakeEndpoint(make)), tcp, headers, behaviour, routers, ecmp, notes, ..base })
 }
 
 /// The links that are borders.
@@ -159,7 +176,7 @@ fn read_fields(packet: &Packet) -> AckFields {
         _ => None,
     };
     let notification = notice.map(|notice| Notification { notice, nonce, mac: packet.data_seq });
-    AckFields { notification, nonces: nonces_of(packet) }
+    AckFields { notification, nonces: nonces_of(packet), ..AckFields::default() }
 }
 
 fn with_fields(packet: Packet, fields: &AckFields) -> Packet {

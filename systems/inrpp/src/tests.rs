@@ -11,6 +11,7 @@ use super::*;
 
 mod credits;
 mod detours;
+mod limits;
 mod options;
 mod sender;
 
@@ -26,6 +27,7 @@ fn config() -> Config {
         probe_interval: Span::from_millis(10),
         decision_interval: Span::from_millis(50),
         alpha: 0.4,
+        backpressure: Backpressure::Notices,
         expiry: Span::from_secs(1),
         ack_processing: AckProcessing::Figure,
         credit: Credit::Pooled,
@@ -129,7 +131,7 @@ impl Bench {
     fn data(&mut self, flow: u64, nonces: Nonces) -> Fate {
         let (now, packet) = (self.node.now, self.handed);
         self.handed += 1;
-        let meta = Meta { flow, len: LEN, nonces, detoured: false };
+        let meta = Meta { flow, len: LEN, nonces, ..Meta::default() };
         let fate = self.router.handle_data(now, OUT, Handle(packet), &meta, &mut self.node);
         match fate {
             Fate::Forward => self.node.transmit(packet, OUT),
@@ -148,7 +150,7 @@ impl Bench {
 
     /// An ACK of a flow comes back; returns what it carries when it goes on.
     fn ack(&mut self, flow: u64, notification: Option<Notification>) -> AckFields {
-        let mut ack = AckFields { notification, nonces: Nonces::default() };
+        let mut ack = AckFields { notification, ..AckFields::default() };
         self.router.handle_ack(self.node.now, OUT, BACK, flow, &mut ack, &mut self.node);
         ack
     }
@@ -189,7 +191,7 @@ fn an_interface_presses_back_above_the_high_threshold_until_it_is_below_the_low_
     assert_eq!(bench.state(), State::Backpressure, "{} held", bench.held());
     bench.wait(Span::from_millis(10));
     assert_eq!(bench.state(), State::DisableBackpressure, "{} held", bench.held());
-    let mut ack = AckFields { notification: None, nonces: Nonces::one(Nonce(10)) };
+    let mut ack = AckFields { nonces: Nonces::one(Nonce(10)), ..AckFields::default() };
     bench.router.handle_ack(bench.now(), OUT, BACK, 1, &mut ack, &mut bench.node);
     assert_eq!(ack.notification.map(|said| said.notice), Some(Notice::Cancel));
     assert_eq!(ack.nonces, Nonces::default());

@@ -7,7 +7,7 @@ use sidestep_net::{ArcId, Channel, NodeId, Span, Time, Topology};
 use sidestep_proto::{
     link::LinkState,
     packet::{Kind, Packet},
-    tcp::{self, Algorithm},
+    tcp::{self, Algorithm, Profile},
 };
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
@@ -44,7 +44,9 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
         initial_rate: settings.initial_rate.as_f64(),
     };
     let base = Setup::tcp(context)?;
-    let tcp = tcp::Config { algorithm: Algorithm::Unreduced, ecn: false, ..base.tcp };
+    // Linux's batches would send in bursts what the routers' rate paces.
+    let (profile, algorithm) = (Profile::Rfc, Algorithm::Unreduced);
+    let tcp = tcp::Config { profile, algorithm, ecn: false, ..base.tcp };
     let make: MakeEndpoint = MakeEndpoint(Arc::new(move |spec, _| Box::new(Ends::new(spec, tcp))));
     let behaviour = MakeBehaviour(Arc::new(move |topology, node| Some(Box::new(Rates::new(topology, node, config)))));
     let headers = base.headers + HEADER;

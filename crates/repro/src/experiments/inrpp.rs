@@ -62,7 +62,8 @@ pub(super) fn base(name: &str, duration: f64) -> ScenarioBuilder {
         .set("tcp.ecn", false)
         .set("tcp.sack", false);
     let base = base.set("tcp.ack_every", 1).set("tcp.initial_window", 2).set("tcp.receive_window", "1 GB");
-    base.set("mptcp.receive_buffer", "1 GB").set("inrpp.cache", "12.5 MB").set("inrpp.high", "6250 kB")
+    let base = base.set("mptcp.receive_buffer", "1 GB").set("inrpp.backpressure", "notices");
+    base.set("inrpp.cache", "12.5 MB").set("inrpp.high", "6250 kB")
 }
 
 /// A link of this rate and delay; its queue takes 60 ms to drain, of which INRPP's buffers use 50.
@@ -157,8 +158,7 @@ pub(super) fn caches(result: &SystemResult) -> Option<CacheMeasures> {
 
 /// Packets dropped on links and in caches.
 pub(super) fn losses(result: &SystemResult) -> f64 {
-    let links: u64 = result.links.values().map(|link| link.drops).sum();
-    (links + caches(result).map_or(0, |caches| caches.dropped)) as f64
+    result.total_drops() as f64
 }
 
 /// The rows that all these experiments have: completion times, how much faster INRPP is than each of the others by `faster`,

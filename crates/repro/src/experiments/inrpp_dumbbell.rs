@@ -10,7 +10,7 @@ use sidestep_scenario::{
 
 use super::{
     build,
-    inrpp::{caches, no_loss as against_the_condition},
+    inrpp::{caches, losses, no_loss as against_the_condition},
     inrpp_story, result_of,
 };
 use crate::{
@@ -95,6 +95,7 @@ pub(super) fn dumbbell(access: [&str; 3]) -> Result<Scenario, ReproError> {
     }
     let network = network.set("inrpp.cache", "12.5 MB").set("inrpp.high", "10 MB").set("inrpp.low", "5 MB");
     let network = network
+        .set("inrpp.backpressure", "notices")
         .set("rcp.gamma", 1.0)
         .set("tcp.profile", "rfc")
         .set("tcp.congestion_control", "reno")
@@ -195,8 +196,7 @@ fn no_loss(equal: &RunResult, [apart, covered]: [&RunResult; 2], rows: &mut Vec<
     ];
     for (name, result, system, rule) in runs {
         let found = result_of(result, system)?;
-        let links: u64 = found.links.values().map(|link| link.drops).sum();
-        let dropped = caches(found).map_or(f64::NAN, |caches| (caches.dropped + links) as f64);
+        let dropped = losses(found);
         let paper = Paper::Text("none".into());
         rows.push(Row::single(format!("packets lost, {name}"), "packets", paper, dropped, rule));
         rows.extend(against_the_condition(name, &[caches(found).and_then(|caches| caches.custody)]));

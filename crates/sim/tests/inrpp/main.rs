@@ -15,9 +15,14 @@ use sidestep_scenario::{
 use sidestep_sim::{RunOptions, SimError, run};
 
 /// The ready scenario: three flows of 10 MB over two ways of 10 Mbit/s.
+fn ready() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/inrpp.toml")).unwrap()
+}
+
+/// The same with notices, as the paper has it.
 fn dumbbell() -> Scenario {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/inrpp.toml");
-    Scenario::parse(&fs::read_to_string(file).unwrap(), "inrpp").unwrap()
+    let text = ready().replace("[inrpp]\n", "[inrpp]\nbackpressure = \"notices\"\nhigh = \"10 MB\"\n");
+    Scenario::parse(&text, "inrpp").unwrap()
 }
 
 /// With the sizes that the paper's text names; those of its figures are ten times as large.
@@ -79,7 +84,7 @@ fn caches(result: &SystemResult) -> Option<CacheMeasures> {
 
 /// Packets lost on links and in caches.
 fn lost(result: &SystemResult) -> u64 {
-    result.links.values().map(|link| link.drops).sum::<u64>() + caches(result).unwrap().dropped
+    result.total_drops()
 }
 
 #[test]
@@ -169,7 +174,11 @@ fn a_sender_without_caches_on_its_way_is_slowed_down_itself() {
     // The first router after the hosts is the one before the bottleneck.
     let scenario = ScenarioBuilder::new("20 s").dumbbell(2).network("rate", "10 Mbit/s").network("delay", "5 ms");
     let scenario = scenario.network("access_rate", "100 Mbit/s").network("queue", "80 kB");
-    let scenario = scenario.set("inrpp.cache", "1 MB").set("inrpp.high", "500 kB").set("inrpp.low", "250 kB");
+    let scenario = scenario
+        .set("inrpp.backpressure", "notices")
+        .set("inrpp.cache", "1 MB")
+        .set("inrpp.high", "500 kB")
+        .set("inrpp.low", "250 kB");
     let scenario = scenario
         .set("tcp.ack_every", 1)
         .flow(bulk("l1", "r1").with("size", "8 MB"))
@@ -204,11 +213,20 @@ fn settings_that_cannot_be_are_refused_in_one_line() {
         let system = format!("inrpp:{parameters}");
         assert_eq!(refusal(&system), format!("system `{system}`: {problem}"));
     }
-    // In a round trip of 20 ms a link of 10 Mbit/s carries more than the cache holds.
+    // What only notices have.
+    for parameter in
+        ["obedient=false", "notifications=data", "credit=own", "rto=text", "ack_processing=printed", "preset=ns3"]
+    {
+        let system = format!("inrpp:backpressure=limits,{parameter}");
+        let name = parameter.split('=').next().unwrap();
+        assert_eq!(refusal(&system), format!("system `{system}`: {name} needs `backpressure = \"notices\"`"));
+    }
+    // Half of the cache is the high threshold, as in a round trip of 20 ms a link of 10 Mbit/s carries more than all of it.
     let small = ScenarioBuilder::new("1 s").dumbbell(1).network("rate", "10 Mbit/s").network("delay", "5 ms");
+    let small = small.set("inrpp.backpressure", "notices").set("inrpp.low", "15 kB");
     let small = small.set("inrpp.cache", "20 kB").flow(bulk("l1", "r1")).build();
     let problem = try_results(&small, "inrpp").unwrap_err().to_string();
-    assert!(problem.starts_with("system `inrpp`: router `L`, interface 0: the low threshold (0 B)"), "{problem}");
+    assert!(problem.starts_with("system `inrpp`: router `L`, interface 0: the low threshold (15 kB)"), "{problem}");
     assert!(!problem.contains('\n'));
 }
 
@@ -229,6 +247,8 @@ struct Wild {
     access: u32,
     /// Whether ACKs take the way of the data, back: weights then leave one shortest path.
     symmetric: bool,
+    /// Whether routers set limits, or send notices.
+    limits: bool,
     seed: u32,
 }
 
@@ -250,6 +270,7 @@ fn covered() -> impl Strategy<Value = Wild> {
             ack_every: 1,
             access: 10,
             symmetric: true,
+            limits: false,
             flows,
             cache_kb,
             high_kb,
@@ -270,20 +291,23 @@ fn wild() -> impl Strategy<Value = Wild> {
             0..3u32,
             1..3u32,
             prop_oneof![Just(30u32), Just(100), Just(2_000)],
-            any::<u16>(),
+            any::<(bool, u16)>(),
         )
-            .prop_map(move |(chords, flows, failures, loss_percent, ack_every, cache_kb, seed)| Wild {
-                routers,
-                chords,
-                flows,
-                failures,
-                loss_percent,
-                ack_every,
-                cache_kb,
-                high_kb: cache_kb / 2,
-                access: 50,
-                symmetric: false,
-                seed: seed.into(),
+            .prop_map(move |(chords, flows, failures, loss_percent, ack_every, cache_kb, (limits, seed))| {
+                Wild {
+                    routers,
+                    chords,
+                    flows,
+                    failures,
+                    loss_percent,
+                    ack_every,
+                    cache_kb,
+                    high_kb: cache_kb / 2,
+                    access: 50,
+                    symmetric: false,
+                    limits,
+                    seed: seed.into(),
+                }
             })
     })
 }
@@ -294,6 +318,7 @@ impl Wild {
         let high = self.high_kb;
         network = network.set("inrpp.cache", format!("{} kB", self.cache_kb)).set("inrpp.high", format!("{high} kB"));
         network = network.set("tcp.ack_every", self.ack_every).set("inrpp.expiry", "300 ms");
+        network = network.set("inrpp.backpressure", if self.limits { "limits" } else { "notices" });
         for router in 0..self.routers {
             network = network.router(&format!("R{router}")).host(&format!("h{router}"));
         }
@@ -366,7 +391,8 @@ fn lossless() -> impl Strategy<Value = Wild> {
     let access = prop_oneof![Just(10u32), Just(50)];
     (wild(), sizes, access, any::<bool>()).prop_map(|(wild, (cache_kb, high_kb), access, symmetric)| {
         let flows = wild.flows.into_iter().map(|(from, step, kb)| (from, step, kb * 8)).collect();
-        Wild { failures: Vec::new(), loss_percent: 0, flows, cache_kb, high_kb, access, symmetric, ..wild }
+        let limits = false;
+        Wild { failures: Vec::new(), loss_percent: 0, flows, cache_kb, high_kb, access, symmetric, limits, ..wild }
     })
 }
 
@@ -378,6 +404,18 @@ proptest! {
     fn no_cache_drops_anything_where_the_run_says_that_its_margin_covers_what_arrives(wild in lossless()) {
         let done = caches(&results(&wild.scenario(), "inrpp")).unwrap();
         prop_assert_eq!(done.custody.map_or(0, |custody| custody.dropped), 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: networks(), ..ProptestConfig::default() })]
+
+    /// With limits no cache drops anything, whatever its size and the delays are, as long as ACKs take the way of the data.
+    #[test]
+    fn with_limits_no_cache_drops_anything(wild in lossless()) {
+        let wild = Wild { limits: true, symmetric: true, ..wild };
+        let result = results(&wild.scenario(), "inrpp");
+        prop_assert_eq!((caches(&result).unwrap().dropped, result.unfinished), (0, None));
     }
 }
 
@@ -396,6 +434,7 @@ fn a_margin_must_cover_what_arrives_while_acks_wait_behind_data() {
         high_kb: 50,
         access: 10,
         symmetric: true,
+        limits: false,
         seed: 0,
     };
     let of = |wild: &Wild| caches(&results(&wild.scenario(), "inrpp")).unwrap();
@@ -423,6 +462,7 @@ fn a_margin_must_cover_what_is_stored_two_routers_before() {
         high_kb: 200,
         access: 50,
         symmetric: false,
+        limits: false,
         seed: 0,
     };
     let of = |wild: &Wild| caches(&results(&wild.scenario(), "inrpp")).unwrap();
@@ -447,6 +487,7 @@ fn caches_that_cover_what_arrives_do_press_back() {
         high_kb,
         access: 10,
         symmetric: true,
+        limits: false,
         seed: 1,
     };
     let result = results(&wild.scenario(), "inrpp");

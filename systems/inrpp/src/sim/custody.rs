@@ -18,7 +18,7 @@ use std::{
 use sidestep_net::{ArcId, Bytes, Rate, Ratio, Span, Time};
 use sidestep_scenario::{Flow, Scenario};
 
-use crate::{AckProcessing, AfterTimeout, CustodyMeasures, InrppSettings, Notifications, State};
+use crate::{AckProcessing, AfterTimeout, Backpressure, CustodyMeasures, InrppSettings, Notifications, State};
 
 /// What every cache of a run may ask of the others. A simulation runs in one thread; the atomic numbers only let its nodes
 /// share them.
@@ -67,7 +67,8 @@ impl Network {
         let as_the_figure = settings.ack_processing == AckProcessing::Figure
             && settings.notifications == Notifications::Acks
             && settings.rto == AfterTimeout::Resend
-            && settings.obedient;
+            && settings.obedient
+            && settings.backpressure == Backpressure::Notices;
         if !lossless || !as_the_figure || scenario.flows.iter().any(ignores) {
             return None;
         }

@@ -50,6 +50,43 @@ impl Links {
     }
 }
 
+/// A flow's part of its host's link.
+#[derive(Debug)]
+pub(super) struct Share {
+    /// By which of the hosts' links it sends.
+    arc: ArcId,
+    links: Arc<Links>,
+    /// Whether it counts among the flows that share the link.
+    counts: bool,
+}
+
+impl Share {
+    pub(super) fn new(arc: ArcId, links: Arc<Links>) -> Share {
+        Share { arc, links, counts: false }
+    }
+
+    /// The part that it has now, if it `wants` one.
+    pub(super) fn of(&mut self, wants: bool) -> Rate {
+        let Some(link) = self.links.0.get(&self.arc) else { return Rate::default() };
+        if wants != self.counts {
+            self.counts = wants;
+            if wants {
+                link.flows.fetch_add(1, Ordering::Relaxed);
+            } else {
+                link.flows.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        let flows = u64::from(link.flows.load(Ordering::Relaxed)).max(1);
+        Rate::from_bits_per_sec(link.rate.load(Ordering::Relaxed) / flows)
+    }
+
+    /// Until when the link has so much to send that nothing more should come.
+    pub(super) fn busy_until(&self) -> Time {
+        let free = self.links.0.get(&self.arc).map_or(0, |link| link.free.load(Ordering::Relaxed));
+        Time::from_nanos(free.saturating_sub(BEHIND.as_nanos()))
+    }
+}
+
 /// A host, which notes how fast its links are, and how far behind.
 #[derive(Debug)]
 pub(super) struct HostNode(pub(super) Arc<Links>);
@@ -88,11 +125,7 @@ pub(super) struct Ends {
     config: tcp::Config,
     sender: Sender,
     receiver: Receiver,
-    /// By which of the hosts' links it sends.
-    arc: ArcId,
-    links: Arc<Links>,
-    /// Whether it counts among the flows that share the link.
-    shares: bool,
+    share: Share,
     segments: Segments,
     /// Whether the receiver echoes notifications, and the one that its next ACK will carry.
     echo: bool,
@@ -110,16 +143,14 @@ impl Ends {
             sender.finish();
         }
         let receiver = Receiver::new(&config);
-        Ends { config, sender, receiver, arc, links, shares: false, segments, echo, heard: None }
+        let share = Share::new(arc, links);
+        Ends { config, sender, receiver, share, segments, echo, heard: None }
     }
 
     /// Sends what the sender may send now.
     fn transmit(&mut self, now: Time, out: &mut Outbox) {
         self.share();
-        if let Some(link) = self.links.0.get(&self.arc) {
-            let free = link.free.load(Ordering::Relaxed).saturating_sub(BEHIND.as_nanos());
-            self.sender.pause_until(Time::from_nanos(free));
-        }
+        self.sender.pause_until(self.share.busy_until());
         while let Some((transmit, nonces)) = self.sender.poll_transmit(&self.config, now) {
             let packet = self.segments.packet(now, transmit);
             out.send(Half::Sender, with_nonces(packet, nonces));
@@ -129,18 +160,7 @@ impl Ends {
 
     /// Makes the sender take its share of its host's link.
     fn share(&mut self) {
-        let Some(link) = self.links.0.get(&self.arc) else { return };
-        let open = self.sender.is_open();
-        if open != self.shares {
-            self.shares = open;
-            if open {
-                link.flows.fetch_add(1, Ordering::Relaxed);
-            } else {
-                link.flows.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-        let flows = u64::from(link.flows.load(Ordering::Relaxed)).max(1);
-        self.sender.set_rate(Rate::from_bits_per_sec(link.rate.load(Ordering::Relaxed) / flows));
+        self.sender.set_rate(self.share.of(self.sender.is_open()));
     }
 }
 
@@ -149,7 +169,7 @@ fn answer(segments: &Segments, ack: Packet, echo: &mut Option<Notification>) -> 
     let ack = Packet { flags: ack.flags.with(Flags::CUSTODY), ..segments.answer(ack) };
     let Some(said) = echo.take() else { return ack };
     let nonces = if said.notice == Notice::SlowDown { Nonces::one(said.nonce) } else { Nonces::default() };
-    with_fields(ack, &AckFields { notification: Some(said), nonces })
+    with_fields(ack, &AckFields { notification: Some(said), nonces, ..AckFields::default() })
 }
 
 impl Endpoint for Ends {

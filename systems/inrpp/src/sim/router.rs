@@ -17,8 +17,8 @@ use super::{
     nonces_of, read_fields, with_fields,
 };
 use crate::{
-    AckFields, Egress, Grant, Handle, InrppSettings, Interface, InterfaceError, Key, Loss, Meta, Nonce, Nonces, Notice,
-    Notification, Notifications, Port, Preset, Probe, Router, RouterId, Way,
+    AckFields, Backpressure, Egress, Grant, Handle, InrppSettings, Interface, InterfaceError, Key, Loss, Meta, Nonce,
+    Nonces, Notice, Notification, Notifications, Port, Preset, Probe, Router, RouterId, Way,
 };
 
 /// The length of a probe, and of the answer to one.
@@ -33,7 +33,8 @@ pub(super) struct RouterNode {
     heads: Vec<NodeId>,
     /// By interface and the one that its detour begins with: the detour.
     detours: BTreeMap<(Port, Port), Around>,
-    /// Whether notifications ride on ACKs.
+    /// How its interfaces press back, and whether notifications ride on ACKs.
+    backpressure: Backpressure,
     on_acks: bool,
     /// By interface: the account of what its cache must have room for; empty where the condition for no loss does not apply.
     custody: Vec<Custody>,
@@ -70,12 +71,14 @@ impl RouterNode {
             let mut interface = Interface::new(channel.rate, buffer, settings.cache, rtt, key, nonce);
             if settings.preset == Preset::Ns3 {
                 let [cache, high] = NS3_CACHE.map(|long| channel.rate.bytes_in(long));
-                (interface.cache, interface.high, interface.low) = (cache, high, Bytes::new(high.get() / 2));
+                (interface.cache, interface.high) = (cache, high);
+            }
+            if settings.backpressure == Backpressure::Limits {
+                interface.high = interface.cache;
             }
             if let Some(high) = settings.high.given() {
-                (interface.high, interface.low) = (high, Bytes::new(high.get() / 2));
+                interface.high = high;
             }
-            interface.low = settings.low.given().unwrap_or(interface.low);
             interface.others = channel.rate.bytes_in(settings.tcp_buffer);
             for (over, (first, neighbour)) in arcs.iter().zip(&heads).enumerate() {
                 if !settings.detours || !is_inner || neighbour == far || !topology.is_router(*neighbour) {
@@ -89,6 +92,13 @@ impl RouterNode {
                     interface.detours.push(Port(over as u16));
                 }
             }
+            if settings.backpressure == Backpressure::Limits && !interface.detours.is_empty() {
+                // What others send around by it knows no limit of it, and comes until they have decided anew.
+                let around = channel.rate.bytes_in(settings.decision_interval + settings.probe_interval);
+                let high = interface.cache - around.min(Bytes::new(interface.cache.get() / 2));
+                interface.high = settings.high.given().unwrap_or(high);
+            }
+            interface.low = settings.low.given().unwrap_or(Bytes::new(interface.high.get() / 2));
             interfaces.push(interface);
         }
         let account = |network: &Arc<Network>| {
@@ -98,7 +108,8 @@ impl RouterNode {
         let custody = network.map(account).unwrap_or_default();
         let router = Router::new(config, RouterId(node.0), interfaces)?;
         let on_acks = settings.notifications == Notifications::Acks;
-        Ok(RouterNode { router, arcs, heads, detours, on_acks, custody })
+        let backpressure = settings.backpressure;
+        Ok(RouterNode { router, arcs, heads, detours, backpressure, on_acks, custody })
     }
 
     /// The links that are probed, as the interfaces of the router have detours over them.
@@ -187,7 +198,11 @@ impl Behaviour for RouterNode {
                 let meta = Meta {
                     flow: u64::from(packet.flow),
                     len: leaving.len,
-                    nonces: nonces_of(&packet),
+                    end: packet.seq.saturating_add(1),
+                    nonces: match self.backpressure {
+                        Backpressure::Limits => Nonces::default(),
+                        Backpressure::Notices => nonces_of(&packet),
+                    },
                     detoured: packet.cursor != 0,
                 };
                 let (router, mut out) = self.with(node);
@@ -205,6 +220,20 @@ impl Behaviour for RouterNode {
                 };
                 self.account(now, to, leaving, &meta, node);
                 fate
+            }
+            Kind::Ack | Kind::SynAck if self.backpressure == Backpressure::Limits => {
+                // Its flow's data leaves by the link over which the ACK has come.
+                let Some(from) = leaving.from.and_then(|arc| self.port(arc.reversed())) else { return Fate::Forward };
+                let limit = packet.seq.saturating_add(packet.window);
+                let (begins, done) = (packet.kind == Kind::SynAck, packet.flags.has(Flags::FIN));
+                let mut fields = AckFields { acked: packet.seq, limit, begins, done, ..AckFields::default() };
+                let (router, mut out) = self.with(node);
+                router.handle_ack(now, from, to, u64::from(packet.flow), &mut fields, &mut out);
+                if fields.limit < limit {
+                    let window = fields.limit.saturating_sub(packet.seq);
+                    node.edit(leaving.packet, |packet| packet.window = window);
+                }
+                Fate::Forward
             }
             Kind::Ack if self.on_acks => {
                 // Its flow's data leaves by the link over which the ACK has come.
@@ -335,7 +364,7 @@ impl Out<'_, '_> {
         self.node.edit(packet, |packet| {
             let before = read_fields(packet).notification.map(|before| before.notice);
             if said.notice == Notice::SlowDown || before != Some(Notice::SlowDown) {
-                let fields = AckFields { notification: Some(said), nonces: nonces_of(packet) };
+                let fields = AckFields { notification: Some(said), nonces: nonces_of(packet), ..AckFields::default() };
                 *packet = with_fields(*packet, &fields);
             }
         });
@@ -381,6 +410,7 @@ impl Egress for Out<'_, '_> {
         let reason = match why {
             Loss::NoRoute => "no route",
             Loss::CacheFull => "cache full",
+            Loss::FairPart => "fair part of a full cache exceeded",
         };
         self.node.discard(PacketId::from_index(packet.0), reason);
     }

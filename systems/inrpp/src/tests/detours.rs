@@ -59,7 +59,7 @@ fn what_is_on_a_detour_takes_no_other() {
         let grant = Grant { of: OUT, push: true, raise: 6_250.0, cut: 0.0 };
         bench.router.handle_grant(bench.node.now, SIDE, grant, &mut bench.node);
     }
-    let meta = Meta { flow: 5, len: LEN, nonces: Nonces::default(), detoured: true };
+    let meta = Meta { flow: 5, len: LEN, detoured: true, ..Meta::default() };
     let packet = Handle(1_000);
     assert_eq!(bench.router.handle_data(bench.node.now, OUT, packet, &meta, &mut bench.node), Fate::Hold);
     bench.wait(Span::from_secs(1));

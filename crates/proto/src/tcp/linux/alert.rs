@@ -191,7 +191,12 @@ impl Linux {
     /// round trip, as reordering is of the path and not of its queues; more by quarters where that was too little, up
     /// to the smoothed round trip. Nothing while none was ever seen, and a recovery goes on or three segments are
     /// sacked: to wait would only delay it.
+    ///
+    /// A round trip where routers hold packets, and send some around others: these are as late as caches are long.
     fn tolerance(&self) -> u64 {
+        if self.control.is_unreduced() {
+            return self.rtt.srtt();
+        }
         let early = self.state >= CaState::Recovery || self.segments.sacked >= self.reordering;
         if !self.rack.reordered && early {
             return 0;

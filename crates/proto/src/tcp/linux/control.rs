@@ -53,6 +53,8 @@ pub(super) enum Control {
     Dctcp(Dctcp),
     /// The growth in congestion avoidance is left to the MPTCP connection.
     Coupled,
+    /// It has this many segments, but while it grows back after a timeout.
+    Unreduced(u32),
 }
 
 /// DCTCP with Linux's integers (`tcp_dctcp.c`): α in units of 1/1024.
@@ -73,7 +75,9 @@ const DCTCP_SHIFT_G: u32 = 4;
 
 impl Window {
     pub(super) fn new(config: &Config) -> Self {
-        Window { cwnd: config.initial_window, ssthresh: INFINITE, credit: 0, parts: (0.0, 0.0) }
+        let unreduced = config.algorithm == Algorithm::Unreduced;
+        let cwnd = if unreduced { config.receive_window } else { config.initial_window };
+        Window { cwnd, ssthresh: INFINITE, credit: 0, parts: (0.0, 0.0) }
     }
 
     /// The window in whole segments.
@@ -177,7 +181,8 @@ impl Window {
 impl Control {
     pub(super) fn new(config: &Config) -> Self {
         match config.algorithm {
-            Algorithm::Reno | Algorithm::Unreduced => Control::Reno,
+            Algorithm::Reno => Control::Reno,
+            Algorithm::Unreduced => Control::Unreduced(config.receive_window),
             Algorithm::Cubic => Control::Cubic(Box::new(Cubic::new())),
             Algorithm::Dctcp => Control::Dctcp(Dctcp { alpha: DCTCP_MAX_ALPHA, delivered: 0, marked: 0, round_end: 0 }),
             Algorithm::Coupled => Control::Coupled,
@@ -205,6 +210,7 @@ impl Control {
             Control::Cubic(cubic) => cubic.count(pace, window.cwnd(), acked),
             Control::Reno | Control::Dctcp(_) => window.cwnd(),
             Control::Coupled => return true,
+            Control::Unreduced(_) => return false,
         };
         window.avoid(count, acked);
         false
@@ -213,6 +219,7 @@ impl Control {
     /// The threshold after a loss or a mark.
     pub(super) fn shrink(&mut self, cwnd: u32, marked: bool) -> u32 {
         match self {
+            Control::Unreduced(window) => *window,
             Control::Cubic(cubic) => cubic.shrink(cwnd),
             Control::Dctcp(dctcp) if marked => {
                 // RFC 8257 §3.3, step 9: α/2 of the window, with α in 1/1024.
@@ -223,6 +230,12 @@ impl Control {
             // DCTCP meets a loss as Reno does, since marks did not prevent it.
             Control::Reno | Control::Coupled | Control::Dctcp(_) => (cwnd / 2).max(2),
         }
+    }
+
+    /// Whether something else limits the rate.
+    #[inline]
+    pub(super) fn is_unreduced(&self) -> bool {
+        matches!(self, Control::Unreduced(_))
     }
 
     /// Whether it looks at round-trip times.

@@ -1,0 +1,134 @@
+//! Both ends of a flow whose routers set limits: TCP, which sends as fast as its host's link as far as the window reaches.
+
+use std::sync::Arc;
+
+use sidestep_engine::{Endpoint, FlowSpec, Half, Outbox, Progress, Segments, Sizes};
+use sidestep_net::{ArcId, Bytes, Span, Time};
+use sidestep_proto::{
+    packet::{Flags, Kind, Packet},
+    tcp::{self, Receiver, Sender},
+};
+
+use super::host::{Links, Share};
+
+/// The two ends of a flow. Its sender is [`tcp::Algorithm::Unreduced`]: the window that routers leave is all that limits it.
+#[derive(Debug)]
+pub(super) struct LimitedEnds {
+    config: tcp::Config,
+    sender: Sender,
+    receiver: Receiver,
+    segments: Segments,
+    share: Share,
+    /// When the next segment may leave, and when to look again; `None`: no segment waits for that.
+    paced: Time,
+    wakes: Option<Time>,
+}
+
+impl LimitedEnds {
+    pub(super) fn new(spec: &FlowSpec, config: tcp::Config, arc: ArcId, links: Arc<Links>) -> LimitedEnds {
+        let segments = Segments::new(spec, Sizes::default());
+        let mut sender = Sender::new(&config);
+        sender.supply(segments.count());
+        if spec.bytes.is_some() {
+            sender.finish();
+        }
+        let (receiver, share) = (Receiver::new(&config), Share::new(arc, links));
+        LimitedEnds { config, sender, receiver, segments, share, paced: Time::ZERO, wakes: None }
+    }
+
+    /// Sends what the sender may send now.
+    fn transmit(&mut self, now: Time, out: &mut Outbox) {
+        self.wakes = None;
+        loop {
+            let rate = self.share.of(self.sender.has_segment());
+            self.paced = self.paced.max(self.share.busy_until());
+            // Where it has none it is asked all the same, for it sets its timers then.
+            if now < self.paced && self.sender.has_segment() {
+                self.wakes = Some(self.paced);
+                return;
+            }
+            let Some(transmit) = self.sender.poll_transmit(&self.config, now) else { return };
+            let packet = self.segments.packet(now, transmit);
+            self.paced = self.paced.max(now) + rate.time_for(Bytes::new(u64::from(packet.len)));
+            out.send(Half::Sender, Packet { flags: packet.flags.with(Flags::CUSTODY), ..packet });
+        }
+    }
+}
+
+/// An answer of the receiver's, complete.
+fn answer(segments: &Segments, ack: Packet) -> Packet {
+    Packet { flags: ack.flags.with(Flags::CUSTODY), ..segments.answer(ack) }
+}
+
+impl Endpoint for LimitedEnds {
+    fn open(&mut self, now: Time, out: &mut Outbox) {
+        self.sender.open();
+        self.transmit(now, out);
+    }
+
+    fn handle_packet(&mut self, now: Time, packet: &Packet, out: &mut Outbox) -> Progress {
+        let segments = &self.segments;
+        match packet.kind {
+            Kind::Syn => {
+                let reply = self.receiver.handle_syn(&self.config, now, packet);
+                reply.into_iter().for_each(|reply| out.send(Half::Receiver, answer(segments, reply)));
+            }
+            Kind::Data => {
+                let mut reply = |ack: Packet| out.send(Half::Receiver, answer(segments, ack));
+                self.receiver.handle_data(&self.config, now, packet, &mut reply);
+            }
+            Kind::Ack | Kind::SynAck => {
+                let acked = self.sender.handle_ack(&self.config, now, packet);
+                self.transmit(now, out);
+                return Progress { acked: acked.segments > 0, signals: acked.signals };
+            }
+            Kind::HandshakeAck | Kind::LastAck | Kind::Cbr | Kind::Control => {}
+        }
+        Progress::default()
+    }
+
+    fn handle_timeout(&mut self, now: Time, half: Half, out: &mut Outbox) -> Progress {
+        match half {
+            Half::Sender => {
+                let signals = self.sender.handle_timeout(&self.config, now);
+                self.transmit(now, out);
+                Progress { acked: false, signals }
+            }
+            Half::Receiver => {
+                if let Some(ack) = self.receiver.handle_timeout(&self.config, now) {
+                    out.send(Half::Receiver, answer(&self.segments, ack));
+                }
+                Progress::default()
+            }
+        }
+    }
+
+    fn poll_timeout(&self, half: Half) -> Option<Time> {
+        match half {
+            Half::Sender => self.sender.poll_timeout().into_iter().chain(self.wakes).min(),
+            Half::Receiver => self.receiver.poll_timeout(),
+        }
+    }
+
+    fn close(&mut self) {
+        self.sender = Sender::new(&self.config);
+        self.wakes = None;
+        self.share.of(false);
+    }
+
+    fn acked_bytes(&self) -> u64 {
+        self.segments.acked_bytes(self.sender.una())
+    }
+
+    fn srtt(&self) -> Option<Span> {
+        self.sender.srtt()
+    }
+
+    fn rto(&self) -> Span {
+        self.sender.rto()
+    }
+
+    fn retransmits(&self) -> u64 {
+        u64::from(self.sender.retransmits())
+    }
+}
