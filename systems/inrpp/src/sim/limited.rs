@@ -32,7 +32,9 @@ impl LimitedEnds {
         if spec.bytes.is_some() {
             sender.finish();
         }
-        let (receiver, share) = (Receiver::new(&config), Share::new(arc, links));
+        let (mut receiver, share) = (Receiver::new(&config), Share::new(arc, links));
+        // Its program has nothing to say: the last segment is acknowledged at once.
+        receiver.close_first();
         LimitedEnds { config, sender, receiver, segments, share, paced: Time::ZERO, wakes: None }
     }
 
