@@ -379,7 +379,8 @@ impl Router {
                 cache.forget_credits();
             }
             cache.end_idle(now);
-            let more = !port.heard.is_empty() || cache.has_waiting() || cache.knows_flows();
+            let limited = config.backpressure == Backpressure::Limits && cache.knows_flows();
+            let more = !port.heard.is_empty() || cache.has_waiting() || limited;
             port.sweeps = if more { now + sweep(&config) } else { Time::MAX };
         }
         if port.probes <= now {

@@ -19,7 +19,7 @@ fn ready() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/inrpp.toml")).unwrap()
 }
 
-/// The same with notices, as the paper has it.
+/// The ready scenario with notices in place of limits, as in the paper.
 fn dumbbell() -> Scenario {
     let text = ready().replace("[inrpp]\n", "[inrpp]\nbackpressure = \"notices\"\nhigh = \"10 MB\"\n");
     Scenario::parse(&text, "inrpp").unwrap()

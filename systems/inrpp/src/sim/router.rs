@@ -73,12 +73,6 @@ impl RouterNode {
                 let [cache, high] = NS3_CACHE.map(|long| channel.rate.bytes_in(long));
                 (interface.cache, interface.high) = (cache, high);
             }
-            if settings.backpressure == Backpressure::Limits {
-                interface.high = interface.cache;
-            }
-            if let Some(high) = settings.high.given() {
-                interface.high = high;
-            }
             interface.others = channel.rate.bytes_in(settings.tcp_buffer);
             for (over, (first, neighbour)) in arcs.iter().zip(&heads).enumerate() {
                 if !settings.detours || !is_inner || neighbour == far || !topology.is_router(*neighbour) {
@@ -92,12 +86,14 @@ impl RouterNode {
                     interface.detours.push(Port(over as u16));
                 }
             }
-            if settings.backpressure == Backpressure::Limits && !interface.detours.is_empty() {
-                // What others send around by it knows no limit of it, and comes until they have decided anew.
-                let around = channel.rate.bytes_in(settings.decision_interval + settings.probe_interval);
-                let high = interface.cache - around.min(Bytes::new(interface.cache.get() / 2));
-                interface.high = settings.high.given().unwrap_or(high);
+            if settings.backpressure == Backpressure::Limits {
+                // Detours of other routers over this link have no limit here, and last until the next decision.
+                let lasts = settings.decision_interval + settings.probe_interval;
+                let lasts = if interface.detours.is_empty() { Span::ZERO } else { lasts };
+                let around = channel.rate.bytes_in(lasts).min(Bytes::new(interface.cache.get() / 2));
+                interface.high = interface.cache - around;
             }
+            interface.high = settings.high.given().unwrap_or(interface.high);
             interface.low = settings.low.given().unwrap_or(Bytes::new(interface.high.get() / 2));
             interfaces.push(interface);
         }
@@ -199,10 +195,7 @@ impl Behaviour for RouterNode {
                     flow: u64::from(packet.flow),
                     len: leaving.len,
                     end: packet.seq.saturating_add(1),
-                    nonces: match self.backpressure {
-                        Backpressure::Limits => Nonces::default(),
-                        Backpressure::Notices => nonces_of(&packet),
-                    },
+                    nonces: nonces_of(&packet),
                     detoured: packet.cursor != 0,
                 };
                 let (router, mut out) = self.with(node);

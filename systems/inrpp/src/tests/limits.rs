@@ -202,7 +202,7 @@ fn a_flow_that_has_ended_leaves_its_part_to_others() {
         bench.router.handle_ack(bench.now(), OUT, BACK, flow, &mut done, &mut bench.node);
     }
     assert_eq!(done.limit, 9);
-    // Of 40 packets it may now have all; those of which nothing is heard are forgotten too.
+    // Of 40 packets it may now have all but what is kept. Flows without packets and ACKs are forgotten too.
     let last = (0..50).map(|_| bench.limit(4, false)).last();
     assert!(last > Some(25), "{last:?}");
     bench.wait(Span::from_secs(60));
