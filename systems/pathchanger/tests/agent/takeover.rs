@@ -281,13 +281,15 @@ fn connections_are_listed_with_what_happened_to_them() {
     assert_eq!([one.remote.ip(), one.local.ip()], [lab.address("s"), lab.address("h")].map(IpAddr::from));
     let flow = Flow::start(pair);
     flow.pass(SOME);
+    let failed = sidestep_linux::monotonic_now();
     lab.swallow("R2", "Z", true);
     flow.pass(SOME);
     agent.moved("rto");
     let one = list()[0];
     let (at, reason) = one.decided.unwrap();
     assert_eq!((one.path, one.moves > 0, reason.as_str()), (ids[&1], true, "rto"));
-    assert!(at > one.opened.unwrap() && sidestep_linux::monotonic_now().since(at) < Span::from_secs(20));
+    // Between the failure and now, however slow the machine is.
+    assert!(one.opened.unwrap() < failed && failed < at && at <= sidestep_linux::monotonic_now());
     drop(flow);
     eventually("the connection's end", || list().is_empty().then_some(()));
 }
