@@ -483,6 +483,13 @@ impl Network {
         self.arc_of(route.0)
     }
 
+    /// The arcs of a route.
+    pub fn arcs_of(&self, route: RouteId) -> impl Iterator<Item = ArcId> {
+        let hops = &self.hops[route.0 as usize..];
+        let len = hops.iter().position(|hop| hop.is_last()).map_or(0, |last| last + 1);
+        hops[..len].iter().map(|hop| ArcId(hop.arc() as u32))
+    }
+
     /// The arc of a hop.
     pub(super) fn arc_of(&self, at: u32) -> ArcId {
         ArcId(self.hops[at as usize].arc() as u32)

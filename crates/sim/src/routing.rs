@@ -131,6 +131,17 @@ impl Routing {
         found
     }
 
+    /// The route over the links of another, in the other direction.
+    pub fn backwards(&mut self, network: &mut Network, route: RouteId) -> RouteId {
+        let mut path: Vec<ArcId> = network.arcs_of(route).map(ArcId::reversed).collect();
+        path.reverse();
+        self.route_over(network, path)
+    }
+
+    fn route_over(&mut self, network: &mut Network, path: Vec<ArcId>) -> RouteId {
+        *self.known.entry(path).or_insert_with_key(|path| network.add_route(path.iter().map(|arc| (*arc, 0))))
+    }
+
     /// The shortest paths, with the share of flows on each, as routers split them evenly; the first one unless `ecmp`.
     fn shortest_paths(&self, topology: &Topology, from: NodeId, to: NodeId, ecmp: bool) -> Vec<(Vec<ArcId>, f64)> {
         if !ecmp {
@@ -159,17 +170,7 @@ impl Routing {
     fn ecmp_paths(&mut self, topology: &Topology, network: &mut Network, paths: Vec<(Vec<ArcId>, f64)>) -> EcmpPaths {
         let mtu = |path: &[ArcId]| path.iter().map(|arc| topology.link(arc.link()).mtu).min().unwrap_or(0);
         let mtu = paths.iter().map(|(path, _)| mtu(path)).min().unwrap_or(0);
-        let route = |(path, share): (Vec<ArcId>, f64)| {
-            let route = match self.known.get(&path) {
-                Some(known) => *known,
-                None => {
-                    let route = network.add_route(path.iter().map(|arc| (*arc, 0)));
-                    self.known.insert(path, route);
-                    route
-                }
-            };
-            (route, share)
-        };
+        let route = |(path, share): (Vec<ArcId>, f64)| (self.route_over(network, path), share);
         EcmpPaths { routes: paths.into_iter().map(route).collect(), mtu }
     }
 }

@@ -47,6 +47,8 @@ pub struct Context<'a> {
 pub struct Setup {
     /// Whether routers spread flows over equally short routes.
     pub ecmp: bool,
+    /// Whether a flow's ACKs go back over the links of its data.
+    pub backwards: bool,
     /// What moves its flows.
     pub mover: Steerer,
     /// What both ends of a flow speak.
@@ -278,6 +280,7 @@ impl Setup {
     fn over(tcp: tcp::Config) -> Setup {
         Setup {
             ecmp: false,
+            backwards: false,
             mover: Steerer::None,
             transport: Transport::Tcp,
             tcp,

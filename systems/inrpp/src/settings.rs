@@ -156,7 +156,7 @@ impl Default for InrppSettings {
             backpressure: Backpressure::Limits,
             high: Threshold::Derived,
             low: Threshold::Derived,
-            buffer: Span::from_millis(50),
+            buffer: Span::from_millis(5),
             tcp_buffer: Span::from_millis(50),
             detours: true,
             borders: Vec::new(),

@@ -83,7 +83,9 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
         obedient: settings.obedient,
         echo: settings.notifications == Notifications::Data,
     };
-    let (ecmp, routers) = (settings.ecmp, format!("{:?}", InrppSettings { obedient: true, ..settings.clone() }));
+    let routers = format!("{:?}", InrppSettings { obedient: true, ..settings.clone() });
+    // Limits ride on the ACKs that pass the routers of the data.
+    let (ecmp, backwards) = (settings.ecmp, settings.backpressure == Backpressure::Limits);
     let links = Arc::new(Links::new(topology));
     let of_flows = links.clone();
     let custody = Network::of(context.scenario, &settings);
@@ -108,8 +110,8 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
         }
     }));
     let headers = base.headers + header;
-    let behaviour = Some(behaviour);
-    Ok(Setup { transport: Transport::Own(MakeEndpoint(make)), tcp, headers, behaviour, routers, ecmp, notes, ..base })
+    let (transport, behaviour) = (Transport::Own(MakeEndpoint(make)), Some(behaviour));
+    Ok(Setup { transport, tcp, headers, behaviour, routers, ecmp, backwards, notes, ..base })
 }
 
 /// The links that are borders.

@@ -246,6 +246,12 @@ impl Sender {
         (self.cwnd() as u32).saturating_sub(taken).min(transfer.window_end.saturating_sub(transfer.supplied))
     }
 
+    /// Segments that the receiver's window allows, from the first that is not acknowledged on.
+    #[inline]
+    pub fn receive_window(&self) -> u32 {
+        self.transfer.window_end.saturating_sub(self.transfer.una)
+    }
+
     /// The first segment not acknowledged.
     #[inline]
     pub fn una(&self) -> u32 {

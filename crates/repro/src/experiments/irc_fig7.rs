@@ -65,7 +65,7 @@ fn steered(flow: Part, by_host: bool) -> Part {
 fn base(name: &str, seconds: u32) -> ScenarioBuilder {
     let network = site(name, seconds, WAYS).set("tcp.ecn", true).set("tcp.initial_window", 10).set("sample", "100 ms");
     let network = network.set("inrpp.cache", "12.5 MB").set("inrpp.high", "1 MB").set("inrpp.low", "500 kB");
-    network.set("inrpp.backpressure", "notices").set("warmup", format!("{WARMUP} s"))
+    network.set("inrpp.backpressure", "notices").set("inrpp.buffer", "50 ms").set("warmup", format!("{WARMUP} s"))
 }
 
 fn users(name: &str, seconds: u32, hosts: Option<Hosts>) -> ScenarioBuilder {

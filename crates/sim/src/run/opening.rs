@@ -109,9 +109,11 @@ impl Simulation<'_> {
         let mss = self.mss(number, mtu, both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
         let (keys, taken) =
             self.addressing.take_keys(&system, (from, to), ports, subflows.as_ref().map_or(1, Vec::len));
-        let choice = |(key, (forward, reverse)): (&FlowKey, &(Arc<EcmpPaths>, Arc<EcmpPaths>))| {
+        let mut choice = |(key, (forward, reverse)): (&FlowKey, &(Arc<EcmpPaths>, Arc<EcmpPaths>))| {
             let (there, back) = self.addressing.hashes(key);
-            (forward.pick(there), reverse.pick(back))
+            let there = forward.pick(there);
+            let network = &mut self.world.network;
+            (there, if system.backwards { self.routing.backwards(network, there) } else { reverse.pick(back) })
         };
         let routes: Vec<_> = match &subflows {
             Some(subflows) => keys.iter().zip(subflows).map(choice).collect(),

@@ -280,10 +280,12 @@ impl<'a> Simulation<'a> {
             let flow = FlowId(first.0 + index as u32);
             let present = self.world.routes(flow);
             let (there, back) = self.addressing.hashes(key);
-            let to = Move {
-                forward: Some(forward.keep_or_pick(present.0, there)),
-                reverse: Some(reverse.keep_or_pick(present.1, back)),
+            let there = forward.keep_or_pick(present.0, there);
+            let back = match system.backwards {
+                true => self.routing.backwards(&mut self.world.network, there),
+                false => reverse.keep_or_pick(present.1, back),
             };
+            let to = Move { forward: Some(there), reverse: Some(back) };
             self.world.reroute(flow, to);
         }
         Some(())

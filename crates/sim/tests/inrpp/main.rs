@@ -1,6 +1,7 @@
 //! INRPP in the simulator: the dumbbell of the paper, bad settings, and networks at random.
 
 mod options;
+mod sweep;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -21,7 +22,7 @@ fn ready() -> String {
 
 /// The ready scenario with notices in place of limits, as in the paper.
 fn dumbbell() -> Scenario {
-    let text = ready().replace("[inrpp]\n", "[inrpp]\nbackpressure = \"notices\"\nhigh = \"10 MB\"\n");
+    let text = ready().replace("[inrpp]\n", "[inrpp]\nbackpressure = \"notices\"\nhigh = \"10 MB\"\nbuffer = \"50 ms\"\n");
     Scenario::parse(&text, "inrpp").unwrap()
 }
 

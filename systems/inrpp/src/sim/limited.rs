@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use sidestep_engine::{Endpoint, FlowSpec, Half, Outbox, Progress, Segments, Sizes};
-use sidestep_net::{ArcId, Bytes, Span, Time};
+use sidestep_net::{ArcId, Bytes, Rate, Span, Time};
 use sidestep_proto::{
     packet::{Flags, Kind, Packet},
     tcp::{self, Receiver, Sender},
 };
 
 use super::host::{Links, Share};
+
+/// By how much a window's pace exceeds the window in a round trip (`tcp_pacing_ca_ratio`).
+const SPREAD: f64 = 1.2;
 
 /// The two ends of a flow. Its sender is [`tcp::Algorithm::Unreduced`]: the window that routers leave is all that limits it.
 #[derive(Debug)]
@@ -42,7 +45,7 @@ impl LimitedEnds {
     fn transmit(&mut self, now: Time, out: &mut Outbox) {
         self.wakes = None;
         loop {
-            let rate = self.share.of(self.sender.has_segment());
+            let share = self.share.of(self.sender.has_segment());
             self.paced = self.paced.max(self.share.busy_until());
             // Where it has none it is asked all the same, for it sets its timers then.
             if now < self.paced && self.sender.has_segment() {
@@ -51,9 +54,18 @@ impl LimitedEnds {
             }
             let Some(transmit) = self.sender.poll_transmit(&self.config, now) else { return };
             let packet = self.segments.packet(now, transmit);
+            let rate = share.min(self.asked(packet.len));
             self.paced = self.paced.max(now) + rate.time_for(Bytes::new(u64::from(packet.len)));
             out.send(Half::Sender, Packet { flags: packet.flags.with(Flags::CUSTODY), ..packet });
         }
+    }
+
+    /// The rate that spreads the window over a round trip, once one is known, with the part more that Linux has in congestion
+    /// avoidance. A burst would come back as a burst of ACKs, and between bursts routers could tell no limits.
+    fn asked(&self, len: u16) -> Rate {
+        let Some(srtt) = self.sender.srtt() else { return Rate::from_bits_per_sec(u64::MAX) };
+        let window = u64::from(self.sender.receive_window().max(2)) * u64::from(len);
+        Rate::from_bits_per_sec((window as f64 * 8.0 * SPREAD / srtt.as_secs_f64().max(1e-9)) as u64)
     }
 }
 
