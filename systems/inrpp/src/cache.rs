@@ -28,8 +28,6 @@ const LEAST: u64 = 2;
 /// A flow begins with this part of the free room at most, so that flows which begin together all find some. So much of the
 /// whole is for the least that flows have.
 const PART: u64 = 8;
-/// A flow of which nothing has come for so long has ended: longer than any round trip.
-const IDLE: Span = Span::from_secs(10);
 /// The length of a packet, as long as none has come.
 const PACKET: u32 = 1_500;
 
@@ -538,11 +536,11 @@ impl Cache {
         }
     }
 
-    /// Ends the flows of which nothing has come for long.
-    pub(super) fn end_idle(&mut self, now: Time) {
+    /// Ends the flows of which nothing has come for so long.
+    pub(super) fn end_idle(&mut self, now: Time, idle: Span) {
         for at in 0..self.flows.len() as u32 {
             let Flow { first, limits, .. } = self.flows[at as usize];
-            if !limits.is_none() && first == NONE && now.since(limits.touched) >= IDLE {
+            if !limits.is_none() && first == NONE && now.since(limits.touched) >= idle {
                 self.unlimit(at);
             }
         }

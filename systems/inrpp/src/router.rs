@@ -378,7 +378,7 @@ impl Router {
             if port.heard.is_empty() {
                 cache.forget_credits();
             }
-            cache.end_idle(now);
+            cache.end_idle(now, idle(&port.is));
             let limited = config.backpressure == Backpressure::Limits && cache.knows_flows();
             let more = !port.heard.is_empty() || cache.has_waiting() || limited;
             port.sweeps = if more { now + sweep(&config) } else { Time::MAX };
@@ -515,6 +515,12 @@ fn has_room(now: Time, of: &Interface, free_at: Time, len: u32) -> bool {
 /// Bytes that wait for a link, without the packet that it is sending: a link that is busy without a queue is not overloaded.
 fn backlog(now: Time, rate: Rate, free_at: Time) -> Bytes {
     rate.bytes_in(free_at.since(now)) - Bytes::new(u64::from(PACKET))
+}
+
+/// A flow of which nothing has come for so long has ended: a round trip, which all caches that are as full as this one prolong.
+/// What it may send is kept for no other, so this is no longer than it must be.
+fn idle(of: &Interface) -> Span {
+    (Span::from_secs(1) + of.rate.time_for(of.high)).min(Span::from_secs(10))
 }
 
 /// How often nonces and gates are looked at. Our choice: none stays longer than a quarter more than its time.

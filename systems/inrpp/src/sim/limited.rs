@@ -69,9 +69,10 @@ impl LimitedEnds {
     }
 }
 
-/// An answer of the receiver's, complete.
+/// An answer of the receiver's, complete. It closes when it has read all: routers see by its FIN that the flow has ended.
 fn answer(segments: &Segments, ack: Packet) -> Packet {
-    Packet { flags: ack.flags.with(Flags::CUSTODY), ..segments.answer(ack) }
+    let closes = Flags::when(ack.kind == Kind::Ack && ack.seq == segments.count(), Flags::FIN);
+    Packet { flags: ack.flags.with(Flags::CUSTODY).with(closes), ..segments.answer(ack) }
 }
 
 impl Endpoint for LimitedEnds {
