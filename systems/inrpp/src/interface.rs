@@ -52,6 +52,8 @@ pub(super) struct Port {
     pub(super) decides: Time,
     /// When nonces and gates are looked at next.
     pub(super) sweeps: Time,
+    /// Until when neighbours' detours may bring something.
+    asked: Time,
     /// When a packet of the cache may leave next.
     pub(super) drains: Time,
     pub(super) counters: Counters,
@@ -69,6 +71,7 @@ impl Port {
             probes: Time::MAX,
             decides: Time::MAX,
             sweeps: Time::MAX,
+            asked: Time::ZERO,
             drains: Time::MAX,
             counters: Counters::default(),
             is,
@@ -105,9 +108,22 @@ impl Port {
         }
     }
 
+    /// With limits, what flows may have here: what they store, and what may come of them.
+    pub(super) fn room(&self, now: Time) -> Bytes {
+        if now < self.asked { self.is.high - self.is.reserved } else { self.is.high }
+    }
+
+    /// A neighbour asks for a detour over its link. Returns whether it takes all that comes: nothing waits, and with limits there is
+    /// room for what a detour brings until its router decides anew.
+    pub(super) fn is_asked(&mut self, config: &Config, now: Time) -> bool {
+        self.asked = now + config.decision_interval + config.probe_interval;
+        let has_room = config.backpressure != Backpressure::Limits || self.cache.committed() <= self.room(now);
+        self.state == State::Push && has_room
+    }
+
     /// With limits it presses back when most of what it may hold is taken or promised.
     fn update_with_limits(&mut self, config: &Config, now: Time) {
-        let (high, committed) = (self.is.high.get(), self.cache.committed());
+        let (high, committed) = (self.room(now).get(), self.cache.committed());
         let next = match self.state {
             _ if self.cache.occupancy() == Bytes::default() => State::Push,
             _ if committed.get() > high - high / 8 => State::Backpressure,

@@ -95,6 +95,8 @@ pub struct Interface {
     pub high: Bytes,
     /// Below this occupancy it stops to press back (S_low).
     pub low: Bytes,
+    /// With limits, the part of S_high that is left for what detours of neighbours bring, while these ask for some.
+    pub reserved: Bytes,
     /// What packets of other protocols may take in addition.
     pub others: Bytes,
     /// The key that it shares with the router at the other end; `None`: a host is there, and no notification is believed.
@@ -151,7 +153,8 @@ impl Interface {
         let high = (cache - rate.bytes_in(rtt)).max(Bytes::new(cache.get() / 2));
         let low = Bytes::new(high.get() / 2);
         let others = rate.bytes_in(buffer);
-        Interface { rate, buffer, cache, high, low, others, key, nonce, detours: Vec::new() }
+        let reserved = Bytes::default();
+        Interface { rate, buffer, cache, high, low, reserved, others, key, nonce, detours: Vec::new() }
     }
 }
 

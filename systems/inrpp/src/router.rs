@@ -150,7 +150,7 @@ impl Router {
                 port.cache.end(flow);
             }
             if !ack.done {
-                ack.limit = ack.limit.min(port.cache.limit(now, flow, (ack.acked, ack.limit), port.is.high));
+                ack.limit = ack.limit.min(port.cache.limit(now, flow, (ack.acked, ack.limit), port.room(now)));
                 port.counters.slow_downs += u64::from(port.state == State::Backpressure);
                 port.sweeps = port.sweeps.min(now + sweep(&config));
             }
@@ -185,7 +185,7 @@ impl Router {
     pub fn handle_probe(&mut self, now: Time, to: Port, probe: Probe, out: &impl Egress) -> Grant {
         let refused = Grant { of: probe.of, push: false, raise: 0.0, cut: 1.0 };
         let Some(port) = self.ports.get_mut(usize::from(to.0)) else { return refused };
-        let push = port.state == State::Push;
+        let push = port.is_asked(&self.config, now);
         let queue = backlog(now, port.is.rate, out.free_at(to)) + port.cache.others();
         port.meter.advance(&self.config, now, queue);
         port.meter.grant(&self.config, now, probe.from, probe.wants, probe.of, push)
@@ -489,7 +489,7 @@ fn check(place: Port, of: &Interface, all: &[Interface]) -> Result<(), Interface
     if of.cache < Bytes::new(u64::from(PACKET)) {
         return Err(InterfaceError::Small { of: place, cache: of.cache });
     }
-    if of.low >= of.high || of.high > of.cache {
+    if of.low >= of.high || of.high > of.cache || of.reserved >= of.high {
         return Err(InterfaceError::Thresholds { of: place, low: of.low, high: of.high, cache: of.cache });
     }
     for over in &of.detours {

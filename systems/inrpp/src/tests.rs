@@ -44,6 +44,7 @@ fn interface(nonce: u32) -> Interface {
         cache: Bytes::new(150_000),
         high: Bytes::new(60_000),
         low: Bytes::new(30_000),
+        reserved: Bytes::default(),
         others: Bytes::new(15_000),
         key: Some(KEY),
         nonce: Nonce(nonce),

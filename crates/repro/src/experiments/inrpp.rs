@@ -62,7 +62,8 @@ pub(super) fn base(name: &str, duration: f64) -> ScenarioBuilder {
         .set("tcp.ecn", false)
         .set("tcp.sack", false);
     let base = base.set("tcp.ack_every", 1).set("tcp.initial_window", 2).set("tcp.receive_window", "1 GB");
-    let base = base.set("mptcp.receive_buffer", "1 GB").set("inrpp.backpressure", "notices").set("inrpp.buffer", "50 ms");
+    let base =
+        base.set("mptcp.receive_buffer", "1 GB").set("inrpp.backpressure", "notices").set("inrpp.buffer", "50 ms");
     base.set("inrpp.cache", "12.5 MB").set("inrpp.high", "6250 kB")
 }
 

@@ -95,7 +95,8 @@ pub(super) fn dumbbell(access: [&str; 3]) -> Result<Scenario, ReproError> {
     }
     let network = network.set("inrpp.cache", "12.5 MB").set("inrpp.high", "10 MB").set("inrpp.low", "5 MB");
     let network = network
-        .set("inrpp.backpressure", "notices").set("inrpp.buffer", "50 ms")
+        .set("inrpp.backpressure", "notices")
+        .set("inrpp.buffer", "50 ms")
         .set("rcp.gamma", 1.0)
         .set("tcp.profile", "rfc")
         .set("tcp.congestion_control", "reno")

@@ -22,7 +22,8 @@ fn ready() -> String {
 
 /// The ready scenario with notices in place of limits, as in the paper.
 fn dumbbell() -> Scenario {
-    let text = ready().replace("[inrpp]\n", "[inrpp]\nbackpressure = \"notices\"\nhigh = \"10 MB\"\nbuffer = \"50 ms\"\n");
+    let text =
+        ready().replace("[inrpp]\n", "[inrpp]\nbackpressure = \"notices\"\nhigh = \"10 MB\"\nbuffer = \"50 ms\"\n");
     Scenario::parse(&text, "inrpp").unwrap()
 }
 

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     AckFields, Backpressure, Egress, Grant, Handle, InrppSettings, Interface, InterfaceError, Key, Loss, Meta, Nonce,
-    Nonces, Notice, Notification, Notifications, Port, Preset, Probe, Router, RouterId, Way,
+    Nonces, Notice, Notification, Notifications, Port, Preset, Probe, Router, RouterId, Threshold, Way,
 };
 
 /// The length of a probe, and of the answer to one.
@@ -87,11 +87,12 @@ impl RouterNode {
                 }
             }
             if settings.backpressure == Backpressure::Limits {
+                interface.high = interface.cache;
                 // Detours of other routers over this link have no limit here, and last until the next decision.
-                let lasts = settings.decision_interval + settings.probe_interval;
-                let lasts = if interface.detours.is_empty() { Span::ZERO } else { lasts };
-                let around = channel.rate.bytes_in(lasts).min(Bytes::new(interface.cache.get() / 2));
-                interface.high = interface.cache - around;
+                if settings.high == Threshold::Derived && !interface.detours.is_empty() {
+                    let lasts = settings.decision_interval + settings.probe_interval;
+                    interface.reserved = channel.rate.bytes_in(lasts).min(Bytes::new(interface.cache.get() / 2));
+                }
             }
             interface.high = settings.high.given().unwrap_or(interface.high);
             interface.low = settings.low.given().unwrap_or(Bytes::new(interface.high.get() / 2));
