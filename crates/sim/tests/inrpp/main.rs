@@ -1,5 +1,6 @@
 //! INRPP in the simulator: the dumbbell of the paper, bad settings, and networks at random.
 
+mod limits;
 mod options;
 mod sweep;
 
