@@ -18,7 +18,8 @@ pub struct InrppSettings {
     pub high: Threshold,
     /// The occupancy below which it stops to (S_low); derived, half of `high`.
     pub low: Threshold,
-    /// How long the full buffer of an interface takes to drain; a queue that is smaller than that limits it.
+    /// How long the full buffer of an interface takes to drain: at least what ten packets take, and at most nine tenths of the
+    /// link's queue.
     pub buffer: Span,
     /// How long the packets of other protocols that wait in a cache take to drain at most; they have this part of it alone.
     pub tcp_buffer: Span,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sidestep_results::measures::jain;
-use sidestep_scenario::builder::{Part, ScenarioBuilder, bulk, load, part};
+use sidestep_scenario::builder::{Part, ScenarioBuilder, bulk, part};
 
 use crate::{caches, lost, number, results, series};
 
@@ -74,15 +74,28 @@ fn links_that_lose_packets_stay_full() {
     }
 }
 
-/// ACKs that passed other routers than their data would bring no limits.
+/// By their weights ACKs would go back over `c`, where no router knows how far their flow may come.
 #[test]
-fn equal_routes_drop_nothing_as_acks_go_back_over_the_links_of_the_data() {
-    for ecmp in [false, true] {
-        let tree = ScenarioBuilder::new("20 s").fat_tree(4).network("rate", "50 Mbit/s").network("delay", "1 ms");
-        let size = part([("distribution", "web-search")]);
-        let flow = load("h*", "h*", "60 %", "400 Mbit/s").with("pairing", "all").with_table("size", size);
-        let tree = tree.set("inrpp.ecmp", ecmp).set("inrpp.cache", "1 MB").flow(flow.with("stop", "5 s"));
-        let result = results(&tree.build(), "inrpp");
-        assert_eq!((lost(&result), result.retransmits), (0, 0), "{ecmp}");
+fn acks_go_back_over_the_links_of_the_data() {
+    let mut network = ScenarioBuilder::new("30 s").router("a").router("b").router("c");
+    let direct = link("10 Mbit/s", "5 ms").with_table("reverse", part([]).with("weight", 100));
+    network = network.link_with("a", "b", direct).link_with("a", "c", link("100 Mbit/s", "5 ms"));
+    network = network.link_with("c", "b", link("100 Mbit/s", "5 ms").with("weight", 20));
+    network = network.host("s").host("r").link("s", "a", "100 Mbit/s", "5 ms").link("b", "r", "100 Mbit/s", "5 ms");
+    network = network.set("inrpp.cache", "500 kB").set("inrpp.detours", false);
+    let result = results(&network.flow(bulk("s", "r").with("size", "10 MB")).build(), "inrpp");
+    assert_eq!((lost(&result), result.retransmits, result.unfinished), (0, 0, None));
+    let carries = |arc: &str| result.links[arc].utilisation.unwrap() > 0.0;
+    assert!(carries("a-b:b>a") && !carries("c-b:b>c"));
+}
+
+#[test]
+fn flows_that_have_ended_leave_their_parts_at_once() {
+    let mut network = dumbbell("1500 ms", &[5.0; 41], link("100 Mbit/s", "5 ms")).set("inrpp.cache", "400 kB");
+    for at in 1..41 {
+        network = network.flow(bulk(&format!("l{at}"), &format!("r{at}")).with("size", "15 kB"));
     }
+    network = network.flow(bulk("l0", "r0").with("start", "400 ms")).set("warmup", "500 ms").set("sample", "100 ms");
+    let result = results(&network.build(), "inrpp");
+    assert!(result.goodput_mbps > 60.0, "{}", result.goodput_mbps);
 }

@@ -322,6 +322,7 @@ impl Wild {
         network = network.set("inrpp.cache", format!("{} kB", self.cache_kb)).set("inrpp.high", format!("{high} kB"));
         network = network.set("tcp.ack_every", self.ack_every).set("inrpp.expiry", "300 ms");
         network = network.set("inrpp.backpressure", if self.limits { "limits" } else { "notices" });
+        network = network.set("inrpp.buffer", "50 ms");
         for router in 0..self.routers {
             network = network.router(&format!("R{router}")).host(&format!("h{router}"));
         }
