@@ -16,7 +16,7 @@ use sidestep_engine::{Behaviour, Sizes};
 use sidestep_net::{ArcId, LinkId, Span, Topology, pattern};
 use sidestep_proto::{
     packet::Packet,
-    tcp::{self, Algorithm},
+    tcp::{self, Algorithm, Profile},
 };
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
@@ -91,7 +91,9 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
     let custody = Network::of(context.scenario, &settings);
     let (make, tcp, header) = match settings.backpressure {
         Backpressure::Limits => {
-            let tcp = tcp::Config { algorithm: Algorithm::Unreduced, ecn: false, idle_restart: false, ..base.tcp };
+            // What detours reorder is no loss to Linux's detection, whatever TCP the other flows have.
+            let tcp = tcp::Config { profile: Profile::Linux, sack: true, ecn: false, idle_restart: false, ..base.tcp };
+            let tcp = tcp::Config { algorithm: Algorithm::Unreduced, ..tcp };
             let make: Arc<EndpointOf> =
                 Arc::new(move |spec, arc| Box::new(LimitedEnds::new(spec, tcp, arc, of_flows.clone())));
             (make, tcp, 0)
