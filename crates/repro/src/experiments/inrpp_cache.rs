@@ -1,11 +1,12 @@
 //! INRPP, Figure 18: completion time and losses by the size of caches.
 
-use sidestep_results::measures;
+use sidestep_results::RunResult;
 use sidestep_scenario::Scenario;
 
 use super::{
     build,
     inrpp::{PAPER, arrivals, base, custody_by_seed, flows, link, losses, no_loss},
+    inrpp_dumbbell::dumbbell,
     result_of,
 };
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, Seeds, lines};
@@ -21,21 +22,68 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 /// Sizes of caches in kB.
 const CACHES: [u32; 7] = [125, 250, 500, 1_000, 2_500, 5_000, 12_500];
+/// What is not as the text has it is not judged by its claims.
+const TRIED: Rule = Rule::Unjudged("a variant of ours: the text has the dumbbell's flows of 10 MB, and notices");
 const HOSTS: u32 = 20;
 const FLOWS: f64 = 100.0;
 const PACKETS: f64 = 125.0;
 const LOAD: f64 = 0.8;
 
+/// What the flows are: those of the text, and many short ones at random; and whether rows are judged.
+const TRAFFIC: [(&str, &str); 2] = [("", "written"), (", flows of 125 packets at random", "random")];
+/// By back-pressure: what follows the size of the cache in a system's name.
+const SYSTEMS: [(&str, &str); 2] = [("", ""), (", limits", ",backpressure=limits,buffer=5 ms,high=auto,low=auto")];
+
 fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    let seeds = if context.mode == Mode::Full { 10 } else { 6 };
-    let scenario = network()?;
-    let specs = CACHES.map(|cache| format!("inrpp:cache={cache} kB,high={} kB", cache / 2));
-    let names: Vec<&str> = specs.iter().map(String::as_str).collect();
-    let run = context.simulate("caches", &scenario, &names, seeds)?;
     let mut findings = Findings::default();
+    for (traffic, folder) in TRAFFIC {
+        let written = folder == "written";
+        // What the text has draws nothing at random.
+        let seeds = match context.mode {
+            _ if written => 1,
+            Mode::Full => 10,
+            Mode::Quick => 6,
+        };
+        let scenario = if written { dumbbell(&["5 ms"; FLOWS as usize], "1000 s")? } else { network()? };
+        let mut panels: [Vec<Line>; 2] = Default::default();
+        for (pressure, settings) in SYSTEMS {
+            let spec = |cache: &u32| match settings {
+                "" => format!("inrpp:cache={cache} kB,high={} kB,low={} kB", cache / 2, cache / 4),
+                _ => format!("inrpp:cache={cache} kB{settings}"),
+            };
+            let specs = CACHES.map(|cache| spec(&cache));
+            let names: Vec<&str> = specs.iter().map(String::as_str).collect();
+            let folder = format!("{folder}{}", if settings.is_empty() { "" } else { "-limits" });
+            let run = context.simulate(&folder, &scenario, &names, seeds)?;
+            let judged = written && settings.is_empty();
+            let points = of_caches(&run, &specs, seeds, &format!("{pressure}{traffic}"), judged, &mut findings.rows)?;
+            for (panel, points) in panels.iter_mut().zip(points) {
+                panel.push(Line { label: format!("INRPP{pressure}"), points });
+            }
+        }
+        let most =
+            |lines: &[Line]| lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(1.0, f64::max) * 1.05;
+        let [times, lost] = panels;
+        let panel = |y: &str, lines: Vec<Line>| Panel { y: y.into(), range: [0.0, most(&lines)], lines, mark: None };
+        let title = format!("100 flows, caches of several sizes{traffic}");
+        let panels = [panel("AFCT, s", times), panel("packets lost", lost)];
+        findings.pictures.push((format!("{folder}.svg"), lines(&title, "log₁₀ of the cache, kB", &panels, true)?));
+    }
+    Ok(findings)
+}
+
+/// The rows of each size of caches, and their completion times and losses as points.
+fn of_caches(
+    run: &RunResult,
+    specs: &[String],
+    seeds: u32,
+    suffix: &str,
+    judged: bool,
+    rows: &mut Vec<Row>,
+) -> Result<[Vec<(f64, f64)>; 2], ReproError> {
     let (mut lost, mut times) = (Vec::new(), Vec::new());
-    for (cache, spec) in CACHES.iter().zip(&specs) {
-        let result = result_of(&run, spec)?;
+    for (cache, spec) in CACHES.iter().zip(specs) {
+        let result = result_of(run, spec)?;
         let dropped = Seeds::of(result, seeds, |one| Some(losses(one)));
         let time = Seeds::of(result, seeds, |one| one.unfinished.map(|of| of.mean_s).or(one.afct_s));
         times.push((f64::from(*cache).log10(), time.middle()));
@@ -43,25 +91,14 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
             ..1_000 => (Paper::Text("some".into()), Rule::AtLeast(1.0)),
             _ => (Paper::Text("none".into()), Rule::AtMost(0.0)),
         };
-        let quantity = format!("packets lost, caches of {cache} kB");
-        findings.rows.push(Row::median(quantity, "packets", paper, &dropped, rule));
-        findings.rows.extend(no_loss(&format!("caches of {cache} kB"), &custody_by_seed(result)));
-        let quantity = format!("AFCT, caches of {cache} kB");
-        findings.rows.push(Row::median(quantity, "s", Paper::None, &time, Rule::NoPaperValue));
+        let quantity = format!("packets lost, caches of {cache} kB{suffix}");
+        rows.push(Row::median(quantity, "packets", paper, &dropped, if judged { rule } else { TRIED }));
+        rows.extend(no_loss(&format!("caches of {cache} kB{suffix}"), &custody_by_seed(result)));
+        let quantity = format!("AFCT, caches of {cache} kB{suffix}");
+        rows.push(Row::median(quantity, "s", Paper::None, &time, Rule::NoPaperValue));
         lost.push((f64::from(*cache).log10(), dropped.middle()));
     }
-    let most = |points: &[(f64, f64)]| points.iter().map(|point| point.1).fold(1.0, f64::max) * 1.05;
-    let panel = |y: &str, points: Vec<(f64, f64)>| Panel {
-        y: y.into(),
-        range: [0.0, most(&points)],
-        lines: vec![Line { label: "INRPP".into(), points }],
-        mark: None,
-    };
-    let spread = measures::mean(&times.iter().map(|point| point.1).collect::<Vec<_>>()).unwrap_or(f64::NAN);
-    let title = format!("100 flows, caches of several sizes; AFCT {spread:.2} s in the mean");
-    let panels = [panel("AFCT, s", times), panel("packets lost", lost)];
-    findings.pictures.push(("caches.svg".into(), lines(&title, "log₁₀ of the cache, kB", &panels, true)?));
-    Ok(findings)
+    Ok([times, lost])
 }
 
 /// The dumbbell of Figure 8, with twenty hosts on either side that load both ways together.

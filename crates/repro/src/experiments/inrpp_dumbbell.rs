@@ -10,7 +10,7 @@ use sidestep_scenario::{
 
 use super::{
     build,
-    inrpp::{caches, losses, no_loss as against_the_condition},
+    inrpp::{OURS, caches, losses, no_loss as against_the_condition},
     inrpp_story, result_of,
 };
 use crate::{
@@ -36,6 +36,11 @@ const SENSITIVE: [&str; 2] = ["inrpp:high=6250 kB,low=3125 kB", "inrpp:high=1187
 const COVERED: &str = "inrpp:high=8 MB";
 /// What holds under one of several settings that were tried proves nothing; the row of the first setting has the verdict.
 const TRIED: Rule = Rule::Unjudged("a setting of ours, tried in addition to the one that is judged");
+/// Limits in place of notices, with their default settings, and with the caches of the text.
+const LIMITS: [&str; 2] = [
+    "inrpp:backpressure=limits,buffer=5 ms,high=auto,low=auto",
+    "inrpp:backpressure=limits,buffer=5 ms,high=auto,low=auto,cache=1250 kB",
+];
 const RCP: &str = "rcp:alpha=0.1,beta=1.0";
 const TCP: &str = "tcp";
 
@@ -51,12 +56,12 @@ const TABLE: [(&str, &str, f64, f64, f64); 3] =
     [("INRPP", INRPP, 10.50, 0.9945, 0.9972), ("RCP", RCP, 25.96, 0.9934, 0.9994), ("TCP", TCP, 23.31, 0.8902, 0.8321)];
 
 fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    let systems = [INRPP, TEXT, RCP, TCP, SENSITIVE[0], SENSITIVE[1]];
-    let equal = dumbbell(["5 ms"; 3])?;
+    let systems = [INRPP, TEXT, RCP, TCP, SENSITIVE[0], SENSITIVE[1], LIMITS[0], LIMITS[1]];
+    let equal = dumbbell(&["5 ms"; 3], "120 s")?;
     let result = context.simulate("equal", &equal, &systems, 1)?;
     let series = series::read(&context.out.join("equal"))?;
-    let mut unequal = dumbbell(["50 ms", "100 ms", "200 ms"])?;
-    let apart = context.simulate("unequal", &unequal, &[INRPP, RCP, TCP], 1)?;
+    let mut unequal = dumbbell(&["50 ms", "100 ms", "200 ms"], "120 s")?;
+    let apart = context.simulate("unequal", &unequal, &[INRPP, RCP, TCP, LIMITS[0]], 1)?;
     let series_apart = series::read(&context.out.join("unequal"))?;
     unequal.tcp.sack = true;
     let wide = widened(&unequal)?;
@@ -72,10 +77,10 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     Ok(findings)
 }
 
-/// The dumbbell with these delays of the senders' links.
-pub(super) fn dumbbell(access: [&str; 3]) -> Result<Scenario, ReproError> {
+/// The dumbbell with these delays of the senders' links; a flow of each begins a second after the one before.
+pub(super) fn dumbbell(access: &[&str], duration: &str) -> Result<Scenario, ReproError> {
     let link = |rate: &str, delay: &str, queue: &str| part([("rate", rate), ("delay", delay), ("queue", queue)]);
-    let mut network = ScenarioBuilder::new("120 s").set("name", "inrpp-dumbbell").set("sample", "100 ms");
+    let mut network = ScenarioBuilder::new(duration).set("name", "inrpp-dumbbell").set("sample", "100 ms");
     for router in ["0", "1", "2", "3", "4"] {
         network = network.router(router);
     }
@@ -90,7 +95,7 @@ pub(super) fn dumbbell(access: [&str; 3]) -> Result<Scenario, ReproError> {
         network = network.host(&from).host(&to);
         network = network.link_with(&from, "4", link("40 Mbit/s", delay, "300 kB"));
         network = network.link_with("3", &to, link("40 Mbit/s", "5 ms", "300 kB"));
-        let flow = bulk(&from, &to).with("size", "10 MB").with("start", format!("{} s", STARTS[at]));
+        let flow = bulk(&from, &to).with("size", "10 MB").with("start", format!("{} s", at + 1));
         network = network.flow(flow.with("name", format!("flow-{}", at + 1)));
     }
     let network = network.set("inrpp.cache", "12.5 MB").set("inrpp.high", "10 MB").set("inrpp.low", "5 MB");
@@ -160,7 +165,7 @@ fn table5(result: &RunResult, series: &[Sample], apart: &[Sample], rows: &mut Ve
     rows.push(Row::single(
         "AFCT over that of a fluid, INRPP, small caches",
         "",
-        paper,
+        paper.clone(),
         text / bound,
         Rule::AtMost(1.02),
     ));
@@ -168,6 +173,16 @@ fn table5(result: &RunResult, series: &[Sample], apart: &[Sample], rows: &mut Ve
         let ours = result_of(result, system)?.afct_s.unwrap_or(f64::NAN) / bound;
         let quantity = format!("AFCT over that of a fluid, S_high and S_low of {name} of the cache");
         rows.push(Row::single(quantity, "", Paper::None, ours, Rule::NoPaperValue));
+    }
+    for (name, system) in [("limits", LIMITS[0]), ("limits, small caches", LIMITS[1])] {
+        let ours = result_of(result, system)?.afct_s.unwrap_or(f64::NAN) / bound;
+        rows.push(Row::single(format!("AFCT over that of a fluid, {name}"), "", paper.clone(), ours, OURS));
+    }
+    let fair = [("", series, TABLE[0].3), (" with delays of 50, 100 and 200 ms", apart, TABLE[0].4)];
+    for (delays, series, index) in fair {
+        let quantity = format!("Jain's index{delays}, limits");
+        let ours = Series::of(series, LIMITS[0]).jain();
+        rows.push(Row::single(quantity, "", Paper::Number(index), ours, OURS));
     }
     for (name, time) in [("RCP", times[1]), ("TCP", times[2])] {
         let quantity = format!("AFCT of INRPP, share of {name}'s");
@@ -194,6 +209,9 @@ fn no_loss(equal: &RunResult, [apart, covered]: [&RunResult; 2], rows: &mut Vec<
         ("unequal delays, S_high of 8 MB", covered, COVERED, TRIED),
         ("S_high and S_low of a half and a quarter", equal, SENSITIVE[0], TRIED),
         ("S_high and S_low of 0.95 and 0.9", equal, SENSITIVE[1], TRIED),
+        ("limits", equal, LIMITS[0], OURS),
+        ("limits, small caches", equal, LIMITS[1], OURS),
+        ("limits, unequal delays", apart, LIMITS[0], OURS),
     ];
     for (name, result, system, rule) in runs {
         let found = result_of(result, system)?;

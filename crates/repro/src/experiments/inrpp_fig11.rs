@@ -24,7 +24,7 @@ const PLACES: [&str; 4] = ["its host sends", "node 4 sends", "node 0 sends", "th
 const LENGTH: f64 = 16.0;
 
 fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    context.simulate("dumbbell", &dumbbell(["5 ms"; 3])?, &["inrpp"], 1)?;
+    context.simulate("dumbbell", &dumbbell(&["5 ms"; 3], "120 s")?, &["inrpp"], 1)?;
     let series = series::read(&context.out.join("dumbbell"))?;
     let mut findings = Findings::default();
     let mut table = String::from("flow,place,time_s,packets\n");

@@ -4,7 +4,7 @@ use sidestep_scenario::Scenario;
 
 use super::{
     build,
-    inrpp::{INRPP, Measured, PAPER, SYSTEMS, Size, arrivals, base, by_size, flows, link, measure, rows},
+    inrpp::{INRPP, Measured, OURS, PAPER, SYSTEMS, Size, arrivals, base, by_size, flows, link, measure, rows},
 };
 use crate::{Context, Experiment, Findings, Panel, Paper, ReproError, Row, Rule, lines};
 
@@ -48,9 +48,10 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
 }
 
 fn fairness(label: &str, measured: &[Measured], paper: [f64; 4], rows: &mut Vec<Row>) {
-    for (((name, _), of), paper) in SYSTEMS.iter().zip(measured).zip(paper) {
+    let papers = paper.map(|index| (index, Rule::Within(FAIR))).into_iter().chain([(paper[INRPP], OURS)]);
+    for (((name, _), of), (paper, rule)) in SYSTEMS.iter().zip(measured).zip(papers) {
         let quantity = format!("{label}: Jain's index in windows of 100 ms, {name}");
-        rows.push(Row::median(quantity, "", Paper::Number(paper), &of.jain, Rule::Within(FAIR)));
+        rows.push(Row::median(quantity, "", Paper::Number(paper), &of.jain, rule));
     }
     let [tcp, mptcp, inrpp] = [0, 2, INRPP].map(|at| &measured[at].jain);
     for (name, other) in [("TCP", tcp), ("MPTCP", mptcp)] {
