@@ -11,7 +11,7 @@ use plotters::{
 use thiserror::Error;
 
 use crate::{
-    RunResult, Scene, SystemResult, Trace,
+    RunResult, Scene, SystemResult, Trace, measures,
     palette::{INK, PALETTE, QUIET, letters},
     summary::{percent, printable},
     tooltip::{Columns, Tooltips},
@@ -47,6 +47,9 @@ const GOODPUT_HEIGHT: i32 = 280;
 const HEADING: i32 = 40;
 const RUG: i32 = 18;
 const FOOT: i32 = 92;
+
+/// The name of the strip that shows the fullest cache; no path has it.
+const FULLEST: &str = "cache (max)";
 
 /// The picture of a run as SVG text; `traces` are the systems' in the order of the run, `scene` is what happens in it.
 pub fn plot(run: &RunResult, traces: &[Trace], scene: &Scene) -> Result<String, PlotError> {
@@ -111,7 +114,7 @@ fn layout<'a>(run: &'a RunResult, traces: &'a [Trace]) -> Vec<Panel<'a>> {
     let mut top = TOP + GOODPUT_HEIGHT + 34;
     let mut panels = Vec::new();
     for (number, (trace, label)) in traces.iter().zip(line_names(traces)).enumerate() {
-        let strip = (150 / trace.paths.len().max(1) as i32).clamp(13, 26);
+        let strip = (150 / strips(trace).count().max(1) as i32).clamp(13, 26);
         let mark = format!("#{}", number + 1);
         let heading = shorten(&trace.system, 60);
         let heading = if label.ends_with(&format!(" {mark}")) { format!("{mark} {heading}") } else { heading };
@@ -122,13 +125,19 @@ fn layout<'a>(run: &'a RunResult, traces: &'a [Trace]) -> Vec<Panel<'a>> {
     panels
 }
 
+/// What one system's panel has a strip of: its paths, and the fullest of its routers' caches.
+pub(crate) fn strips(trace: &Trace) -> impl Iterator<Item = (&str, &[Option<f64>])> {
+    let caches = trace.caches.iter().any(Option::is_some).then_some((FULLEST, &trace.caches[..]));
+    trace.paths.iter().map(|(name, shares)| (name, &shares[..])).chain(caches)
+}
+
 impl Panel<'_> {
     fn strips_top(&self) -> i32 {
         self.top + HEADING
     }
 
     fn strips_bottom(&self) -> i32 {
-        self.strips_top() + self.strip * self.trace.paths.len() as i32
+        self.strips_top() + self.strip * strips(self.trace).count() as i32
     }
 
     fn bottom(&self) -> i32 {
@@ -157,12 +166,15 @@ impl<'a> Canvas<'a> {
         self.text(&panel.heading, (LEFT + 16, heading), 17, INK, HPos::Left, true)?;
         self.text("mean, 2nd half", (RIGHT + GAP, heading), 14, QUIET, HPos::Left, false)?;
         let mut top = panel.strips_top();
-        for (name, shares) in panel.trace.paths.iter() {
+        for (name, shares) in strips(panel.trace) {
             let bottom = top + panel.strip;
             let middle = (top + bottom) / 2;
             self.text(&shorten(name, 12), (LEFT - 8, middle), 15, INK, HPos::Right, false)?;
             self.strip(panel.trace, shares, top, bottom)?;
-            let settled = panel.result.and_then(|result| result.paths.get(name)?.utilisation_second_half);
+            let settled = match name {
+                FULLEST => measures::mean(&shares[shares.len() / 2..].iter().flatten().copied().collect::<Vec<_>>()),
+                path => panel.result.and_then(|result| result.paths.get(path)?.utilisation_second_half),
+            };
             if let Some(share) = settled {
                 self.text(&percent(share), (RIGHT + GAP, middle), 15, INK, HPos::Left, false)?;
             }
@@ -231,7 +243,7 @@ impl<'a> Canvas<'a> {
     /// The key to the shades.
     fn key(&self, y: i32) -> Result<(), PlotError> {
         const CELL: i32 = 8;
-        self.text("path utilisation", (LEFT - 8 + 112, y), 15, QUIET, HPos::Right, false)?;
+        self.text("utilisation", (LEFT - 8 + 112, y), 15, QUIET, HPos::Right, false)?;
         self.text("0 %", (LEFT + 140, y), 15, INK, HPos::Right, false)?;
         let left = LEFT + 148;
         for cell in 0..20 {
@@ -361,6 +373,15 @@ mod tests {
         {
             assert!(texts.iter().any(|text| text == wanted), "{wanted} is not among {texts:?}");
         }
+    }
+
+    #[test]
+    fn caches_have_a_strip_below_the_paths_where_there_are_any() {
+        let (run, mut traces) = testing::traced_run(&["inrpp"], 2);
+        assert!(!texts(&plot(&run, &traces, &Scene::default()).unwrap()).contains(&FULLEST.to_owned()));
+        traces[0].caches = vec![Some(0.37); 150];
+        let texts = texts(&plot(&run, &traces, &Scene::default()).unwrap());
+        assert!(texts.contains(&FULLEST.to_owned()) && texts.contains(&"37 %".to_owned()), "{texts:?}");
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Recorder {
     own: serde_json::Map<String, serde_json::Value>,
     moves_over_time: Vec<u32>,
     megabits_over_time: Vec<f64>,
+    /// The occupancy of the fullest cache, over time.
+    fullest_over_time: Vec<Option<f64>>,
     late: Option<Late>,
     /// When flows should have begun, and how much later they did.
     late_starts: Vec<(Span, Span)>,
@@ -111,6 +113,7 @@ impl Recorder {
             own: serde_json::Map::new(),
             moves_over_time: vec![0; BINS],
             megabits_over_time: vec![0.0; BINS],
+            fullest_over_time: vec![None; BINS],
             late: None,
             late_starts: Vec::new(),
             late_wakeups: Vec::new(),
@@ -146,8 +149,14 @@ impl Recorder {
                 sampled.rounding += seconds / 8.0;
                 sampled.last = point.time;
             }
+            SampleKind::Cache => {
+                for (bin, _) in overlaps(self.window.duration, point) {
+                    let fullest = &mut self.fullest_over_time[bin];
+                    *fullest = (*fullest).into_iter().chain(point.utilisation).reduce(f64::max);
+                }
+            }
             // No measure is computed from these; `series.csv` has them.
-            SampleKind::Router | SampleKind::Cache | SampleKind::Stored | SampleKind::Probe => {}
+            SampleKind::Router | SampleKind::Stored | SampleKind::Probe => {}
         }
     }
 
@@ -412,6 +421,7 @@ impl Recorder {
             window: Window { duration, ..self.window },
             goodput: goodput.collect(),
             paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.trace(begun))).collect(),
+            caches: self.fullest_over_time.iter().copied().take(begun).collect(),
             moves: self.moves_over_time.iter().copied().take(begun).collect(),
             times: Times::of(self.completed.iter().map(|(_, time)| *time), self.unfinished.len() as u64),
             band: None,

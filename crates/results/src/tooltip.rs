@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::{
     Trace,
+    plot::strips,
     summary::{megabits, percent, printable_lines},
 };
 
@@ -73,10 +74,10 @@ impl Columns {
 
     /// The utilisation of a system's paths.
     pub(crate) fn paths(&self, tooltips: &mut Tooltips, trace: &Trace, [top, height]: [f64; 2]) {
-        let steps = trace.paths.values().map(Vec::len).max().unwrap_or(0);
+        let steps = strips(trace).map(|(_, shares)| shares.len()).max().unwrap_or(0);
         for ([x, width], time) in self.of(steps) {
             let mut says = format!("{}, {time:.2} s", trace.system);
-            for (name, shares) in trace.paths.iter() {
+            for (name, shares) in strips(trace) {
                 if let Some(Some(share)) = at(trace, shares, time) {
                     let _ = write!(says, "\n{name} {}", percent(*share));
                 }

@@ -13,6 +13,8 @@ pub struct Trace {
     pub(crate) goodput: Vec<f64>,
     /// Utilisation of each path in each step; `None` where it was not sampled.
     pub(crate) paths: Named<Vec<Option<f64>>>,
+    /// The occupancy of the fullest cache in each step; `None` where there is none.
+    pub(crate) caches: Vec<Option<f64>>,
     /// Moves in each step.
     pub(crate) moves: Vec<u32>,
     /// Completion times, of all seeds.

@@ -64,13 +64,19 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
     };
     let topology = &context.scenario.topology;
     let borders = borders(topology, &settings).map_err(|problem| context.bad_value("borders", problem))?;
-    let mut probed = BTreeSet::new();
+    let (mut probed, mut unkept) = (BTreeSet::new(), None);
     for node in topology.node_ids().filter(|node| topology.is_router(*node)) {
         let router = RouterNode::new(topology, node, config, &settings, &borders, None)
             .map_err(|problem| context.refuse(format_args!("router `{}`, {problem}", topology.node(node).name)))?;
         probed.extend(router.probed());
+        unkept = unkept.max(router.unkept());
     }
-    let notes = slow_probes(topology, settings.probe_interval, &probed).into_iter().collect();
+    let slow = slow_probes(topology, settings.probe_interval, &probed);
+    let unkept = unkept.map(|(bytes, arc)| {
+        let (from, to) = (&topology.node(topology.tail(arc)).name, &topology.node(topology.head(arc)).name);
+        format!("`high` leaves less of the cache than detours of neighbours may bring ({bytes} from {from} to {to}): caches may drop packets; \"auto\" leaves enough")
+    });
+    let notes = slow.into_iter().chain(unkept).collect();
     let base = Setup::tcp(context)?;
     let mut tcp = tcp::Config { algorithm: Algorithm::Unreduced, ecn: false, sack: false, ..base.tcp };
     if settings.preset == Preset::Ns3 {

@@ -92,7 +92,11 @@ fn of_caches(
             _ => (Paper::Text("none".into()), Rule::AtMost(0.0)),
         };
         let quantity = format!("packets lost, caches of {cache} kB{suffix}");
-        rows.push(Row::median(quantity, "packets", paper, &dropped, if judged { rule } else { TRIED }));
+        // A single run without chance is what it is.
+        rows.push(match judged {
+            true => Row::single(quantity, "packets", paper, dropped.middle(), rule),
+            false => Row::median(quantity, "packets", paper, &dropped, TRIED),
+        });
         rows.extend(no_loss(&format!("caches of {cache} kB{suffix}"), &custody_by_seed(result)));
         let quantity = format!("AFCT, caches of {cache} kB{suffix}");
         rows.push(Row::median(quantity, "s", Paper::None, &time, Rule::NoPaperValue));

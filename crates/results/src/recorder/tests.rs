@@ -374,3 +374,15 @@ fn the_second_half_of_a_long_run_that_was_cut_short_is_nearly_that_of_its_sample
     let wanted = (7_777.0 * 0.75) / 10_000.0;
     assert!((found / wanted - 1.0).abs() < 1e-3, "{found} {wanted}");
 }
+
+#[test]
+fn of_several_caches_the_fullest_is_traced() {
+    let mut recorder = recorder();
+    for (name, share) in [("a", 0.25), ("b", 0.75), ("c", 0.5)] {
+        let held = SamplePoint { kind: SampleKind::Cache, ..path_sample(name, 2.0, 3.0, share, 0) };
+        recorder.sample(&held);
+    }
+    let (_, trace) = recorder.finish();
+    let seen: Vec<f64> = trace.caches.iter().flatten().copied().collect();
+    assert!(!seen.is_empty() && seen.iter().all(|share| *share == 0.75), "{seen:?}");
+}

@@ -11,7 +11,7 @@ use std::{
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_engine::{FlowId, Move, Network, Sizes, Stopped, World};
-use sidestep_net::{ArcId, LinkId, NodeId, NodeKind, Span, Time};
+use sidestep_net::{ArcId, Bytes, LinkId, NodeId, NodeKind, Span, Time};
 use sidestep_policy::REWEIGHING;
 use sidestep_results::{DoubtKind, Recorder, Records};
 use sidestep_scenario::{Scenario, SystemSpec};
@@ -308,6 +308,15 @@ impl<'a> Simulation<'a> {
         let overfull = count("caches.dropped").saturating_sub(count("caches.custody.dropped"));
         if overfull > 0 {
             recorder.note(format!("caches dropped {overfull} packets: more came than they had room for"));
+        }
+        let [pressed, covered, needed] =
+            ["pressed", "covered", "needed_bytes"].map(|name| count(&format!("caches.custody.{name}")));
+        if covered < pressed {
+            recorder.note(format!(
+                "{} of {pressed} caches that press back have less room above `high` than may come until senders slow down ({} in one): they may drop packets",
+                pressed - covered,
+                Bytes::new(needed)
+            ));
         }
         let dropped = count("caches.custody.dropped");
         if dropped > 0 {

@@ -122,6 +122,12 @@ fn a_run_says_whether_its_caches_cover_what_arrives() {
     let small = of(TEXT);
     let custody = small.custody.unwrap();
     assert!(!custody.holds() && custody.dropped == 0 && small.dropped > 0, "{small:?}");
+    let said =
+        |system: &str, start: &str| results(&dumbbell(), system).notes.iter().any(|note| note.starts_with(start));
+    let start = "2 of 2 caches that press back have less room above `high` than may come";
+    assert!(said(TEXT, start) && said(TEXT, "caches dropped ") && !said("inrpp", start));
+    let limits = |high: &str| said(&format!("inrpp:backpressure=limits,high={high},low=auto"), "`high` leaves less");
+    assert!(limits("12450 kB") && !limits("12 MB") && !limits("auto"));
     // Where ACKs release nothing, or hosts open again at once, it says nothing.
     for system in ["inrpp:notifications=data", "inrpp:rto=text", "inrpp:obedient=false", "inrpp:ack_processing=printed"]
     {

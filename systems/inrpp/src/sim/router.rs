@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     AckFields, Backpressure, Egress, Grant, Handle, InrppSettings, Interface, InterfaceError, Key, Loss, Meta, Nonce,
-    Nonces, Notice, Notification, Notifications, Port, Preset, Probe, Router, RouterId, Threshold, Way,
+    Nonces, Notice, Notification, Notifications, Port, Preset, Probe, Router, RouterId, Way,
 };
 
 /// The length of a probe, and of the answer to one.
@@ -38,6 +38,8 @@ pub(super) struct RouterNode {
     on_acks: bool,
     /// By interface: the account of what its cache must have room for; empty where the condition for no loss does not apply.
     custody: Vec<Custody>,
+    /// Where an explicit S_high leaves least of what neighbours' detours may bring, with limits; and that.
+    unkept: Option<(Bytes, ArcId)>,
 }
 
 /// A detour of one hop.
@@ -61,6 +63,7 @@ impl RouterNode {
         let heads: Vec<_> = arcs.iter().map(|arc| topology.head(*arc)).collect();
         let mut detours = BTreeMap::new();
         let mut interfaces = Vec::new();
+        let mut unkept = None;
         let longest = arcs.iter().map(|arc| topology.channel(*arc).delay).max().unwrap_or_default();
         for (of, (arc, far)) in arcs.iter().zip(&heads).enumerate() {
             let channel = topology.channel(*arc);
@@ -89,9 +92,13 @@ impl RouterNode {
             if settings.backpressure == Backpressure::Limits {
                 interface.high = interface.cache;
                 // Detours of other routers over this link have no limit here, and last until the next decision.
-                if settings.high == Threshold::Derived && !interface.detours.is_empty() {
-                    let lasts = settings.decision_interval + settings.probe_interval;
-                    interface.reserved = channel.rate.bytes_in(lasts).min(Bytes::new(interface.cache.get() / 2));
+                let lasts = settings.decision_interval + settings.probe_interval;
+                let brought = channel.rate.bytes_in(lasts).min(Bytes::new(interface.cache.get() / 2));
+                match settings.high.given() {
+                    _ if interface.detours.is_empty() => {}
+                    None => interface.reserved = brought,
+                    Some(high) if interface.cache - high < brought => unkept = unkept.max(Some((brought, *arc))),
+                    Some(_) => {}
                 }
             }
             interface.high = settings.high.given().unwrap_or(interface.high);
@@ -106,7 +113,12 @@ impl RouterNode {
         let router = Router::new(config, RouterId(node.0), interfaces)?;
         let on_acks = settings.notifications == Notifications::Acks;
         let backpressure = settings.backpressure;
-        Ok(RouterNode { router, arcs, heads, detours, backpressure, on_acks, custody })
+        Ok(RouterNode { router, arcs, heads, detours, backpressure, on_acks, custody, unkept })
+    }
+
+    /// The most that neighbours' detours may bring over one of its links for which S_high leaves no room; and that link.
+    pub(super) fn unkept(&self) -> Option<(Bytes, ArcId)> {
+        self.unkept
     }
 
     /// The links that are probed, as the interfaces of the router have detours over them.
