@@ -36,13 +36,18 @@ pub struct Notification {
     pub mac: u32,
 }
 
-/// What an ACK carries for INRPP.
+/// What an ACK carries with notices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AckFields {
     /// What the last router asks.
     pub notification: Option<Notification>,
     /// The interfaces that press back, for the sender to name on its data.
     pub nonces: Nonces,
+}
+
+/// What an ACK or a SYN-ACK says with limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitFields {
     /// The packets, from the flow's first on, that have arrived in order.
     pub acked: u32,
     /// The packets, from the flow's first on, for which there is room at the receiver and the routers that it has passed.

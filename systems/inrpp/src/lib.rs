@@ -31,7 +31,7 @@ use sidestep_net::{Bytes, Rate, Span, Time};
 use sidestep_scenario::{Standing, SystemInfo};
 use thiserror::Error;
 
-pub use fields::{AckFields, Key, Nonce, Nonces, Notice, Notification};
+pub use fields::{AckFields, Key, LimitFields, Nonce, Nonces, Notice, Notification};
 pub use interface::State;
 pub use measures::{CacheMeasures, CustodyMeasures};
 pub use router::{Counters, Router};

@@ -3,8 +3,8 @@
 use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::{
-    AckFields, Config, Egress, Fate, Grant, Handle, Interface, InterfaceError, Loss, Meta, Nonce, Notice, Notification,
-    Port, Probe, RouterId, State, Way,
+    AckFields, Config, Egress, Fate, Grant, Handle, Interface, InterfaceError, LimitFields, Loss, Meta, Nonce, Notice,
+    Notification, Port, Probe, RouterId, State, Way,
     cache::{Cache, Entry},
     interface,
 };
@@ -132,7 +132,24 @@ impl Router {
         }
     }
 
-    /// An ACK comes back over `from`, by which its flow's data leaves, and goes on over `to`.
+    /// With limits: an ACK or a SYN-ACK comes back over `from`, by which its flow's data leaves.
+    pub fn handle_limit(&mut self, now: Time, from: Port, flow: u64, ack: &mut LimitFields, out: &mut impl Egress) {
+        let config = self.config;
+        let Some(port) = self.ports.get_mut(usize::from(from.0)) else { return };
+        if ack.begins || ack.done {
+            port.cache.end(flow);
+        }
+        if !ack.done {
+            ack.limit = ack.limit.min(port.cache.limit(now, flow, (ack.acked, ack.limit), port.room(now)));
+            port.counters.slow_downs += u64::from(port.state == State::Backpressure);
+            port.sweeps = port.sweeps.min(now + sweep(&config));
+        }
+        self.drain(now, from, out);
+        self.ports[usize::from(from.0)].update(&config, now);
+        self.schedule(now, from, out);
+    }
+
+    /// With notices: an ACK comes back over `from`, by which its flow's data leaves, and goes on over `to`.
     pub fn handle_ack(
         &mut self,
         now: Time,
@@ -143,22 +160,7 @@ impl Router {
         out: &mut impl Egress,
     ) {
         let key = self.ports.get(usize::from(to.0)).and_then(|port| port.is.key);
-        let config = self.config;
         let Some(port) = self.ports.get_mut(usize::from(from.0)) else { return };
-        if config.backpressure == Backpressure::Limits {
-            if ack.begins || ack.done {
-                port.cache.end(flow);
-            }
-            if !ack.done {
-                ack.limit = ack.limit.min(port.cache.limit(now, flow, (ack.acked, ack.limit), port.room(now)));
-                port.counters.slow_downs += u64::from(port.state == State::Backpressure);
-                port.sweeps = port.sweeps.min(now + sweep(&config));
-            }
-            self.drain(now, from, out);
-            self.ports[usize::from(from.0)].update(&config, now);
-            self.schedule(now, from, out);
-            return;
-        }
         let mut said = ack.notification.take();
         let signed = said.is_none_or(|said| port.is.key.is_some_and(|key| said.is_signed(flow, key)));
         if !signed {

@@ -186,7 +186,7 @@ fn read_fields(packet: &Packet) -> AckFields {
         _ => None,
     };
     let notification = notice.map(|notice| Notification { notice, nonce, mac: packet.data_seq });
-    AckFields { notification, nonces: nonces_of(packet), ..AckFields::default() }
+    AckFields { notification, nonces: nonces_of(packet) }
 }
 
 fn with_fields(packet: Packet, fields: &AckFields) -> Packet {

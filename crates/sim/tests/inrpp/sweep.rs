@@ -1,14 +1,15 @@
 //! INRPP with default settings beside TCP, over plain networks: a bottleneck of 100 Mbit/s, with and without a detour.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use sidestep_net::NodeId;
 use sidestep_results::{SystemResult, measures::jain};
 use sidestep_scenario::{
     Scenario,
-    builder::{ScenarioBuilder, bulk, load, part},
+    builder::{Part, ScenarioBuilder, bulk, load, part, poisson},
 };
 
-use crate::{number, results, series};
+use crate::{caches, number, results, series};
 
 /// One network, and its traffic.
 #[derive(Clone, Copy, Debug)]
@@ -184,4 +185,121 @@ fn all_cells() {
             });
         }
     });
+}
+
+/// The links of Abilene, with their delay in milliseconds: of light in fibre.
+const ABILENE: [(&str, &str, u32); 14] = [
+    ("New-York", "Chicago", 6),
+    ("New-York", "Washington", 2),
+    ("Chicago", "Indianapolis", 1),
+    ("Washington", "Atlanta", 4),
+    ("Seattle", "Sunnyvale", 6),
+    ("Seattle", "Denver", 8),
+    ("Sunnyvale", "Los-Angeles", 3),
+    ("Sunnyvale", "Denver", 8),
+    ("Los-Angeles", "Houston", 11),
+    ("Denver", "Kansas-City", 4),
+    ("Kansas-City", "Houston", 5),
+    ("Kansas-City", "Indianapolis", 4),
+    ("Houston", "Atlanta", 6),
+    ("Indianapolis", "Atlanta", 3),
+];
+
+/// Networks of many routers, with demands by gravity: what a host sends to another is as the product of the capacities of
+/// their routers.
+#[derive(Clone, Copy, Debug)]
+enum Wide {
+    Abilene,
+    FatTree,
+}
+
+impl Wide {
+    fn network(self, duration: &str) -> ScenarioBuilder {
+        let network = ScenarioBuilder::new(duration).set("sample", "1 s");
+        match self {
+            Wide::Abilene => {
+                let cities: BTreeSet<&str> = ABILENE.iter().flat_map(|(a, b, _)| [*a, *b]).collect();
+                let mut network = network;
+                for city in cities {
+                    let host = format!("h-{city}");
+                    network = network.router(city).host(&host).link(&host, city, "100 Mbit/s", "1 ms");
+                }
+                for (a, b, ms) in ABILENE {
+                    let link = part([("rate", "50 Mbit/s"), ("queue", "100 packets")]);
+                    network = network.link_with(a, b, link.with("delay", format!("{ms} ms")));
+                }
+                network
+            }
+            Wide::FatTree => {
+                let network = network.fat_tree(4).network("delay", "100 us");
+                network.network("rate", "50 Mbit/s").network("queue", "100 packets")
+            }
+        }
+    }
+
+    /// Transfers of `mbps` Mbit/s in all, until 20 s.
+    fn scenario(self, mbps: f64, size: Part, mean: f64, seed: i64) -> Scenario {
+        let plain = self.network("60 s").build();
+        let topology = &plain.topology;
+        let capacity = |host: NodeId| {
+            let router = topology.head(topology.outgoing(host)[0]);
+            let inner = topology.outgoing(router).iter().filter(|arc| topology.is_router(topology.head(**arc)));
+            inner.map(|arc| topology.channel(*arc).rate.as_mbits()).sum::<f64>()
+        };
+        let hosts: Vec<(NodeId, f64)> =
+            topology.node_ids().filter(|node| !topology.is_router(*node)).map(|host| (host, capacity(host))).collect();
+        let products = hosts.iter().flat_map(|(a, of)| hosts.iter().map(move |(b, to)| (*a, *b, of * to)));
+        let products: Vec<_> = products.filter(|(a, b, _)| a != b).collect();
+        let sum: f64 = products.iter().map(|(_, _, product)| product).sum();
+        let mut network = self.network("60 s").set("seed", seed);
+        for (from, to, product) in products {
+            let rate = mbps * 1e6 / 8.0 / mean * product / sum;
+            let (from, to) = (&topology.node(from).name, &topology.node(to).name);
+            let flow = poisson(from, to, rate).with_table("size", size.clone()).with("stop", "20 s");
+            network = network.flow(flow);
+        }
+        network.build()
+    }
+
+    /// Mbit/s of all transfers that load the busiest link between routers with all that it can carry.
+    fn full(self) -> f64 {
+        const PROBED: f64 = 40.0;
+        let scenario = self.scenario(PROBED, part([("distribution", "exponential"), ("mean", "50 kB")]), 50e3, 1);
+        let system = if matches!(self, Wide::FatTree) { "ecmp" } else { "tcp" };
+        let result = results(&scenario, system);
+        // Transfers arrive in a third of the run.
+        let links = result.links.values().filter_map(|link| link.utilisation);
+        PROBED / (links.fold(0.0, f64::max) * 3.0)
+    }
+}
+
+/// Abilene and a fat tree beside TCP, ECMP and RCP, as CSV.
+#[test]
+#[ignore = "a measurement: minutes"]
+fn wide_networks() {
+    /// The mean of web search's sizes, in bytes.
+    const MEAN: f64 = 1.67e6;
+    println!("network,load,system,afct_s,p99_s,unfinished,drops,again,detoured");
+    for wide in [Wide::Abilene, Wide::FatTree] {
+        let full = wide.full();
+        for load in [0.3, 0.6, 0.9, 1.1] {
+            for system in ["tcp", "ecmp", "rcp:ecmp=true", "inrpp:ecmp=true"] {
+                let size = part([("distribution", "web-search")]);
+                let runs: Vec<_> = (1..=SEEDS)
+                    .map(|seed| results(&wide.scenario(full * load, size.clone(), MEAN, seed), system))
+                    .collect();
+                let mean = |of: &dyn Fn(&SystemResult) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+                println!(
+                    "{wide:?},{load},{},{:.3},{:.3},{:.1},{:.1},{:.1},{:.1}",
+                    system.split(':').next().unwrap(),
+                    mean(&|of| of.unfinished.map(|of| of.mean_s).or(of.afct_s).unwrap()),
+                    mean(&|of| of.fct_p99_s.unwrap()),
+                    mean(&|of| of.unfinished.map_or(0.0, |of| of.flows as f64)),
+                    mean(&|of| of.total_drops() as f64),
+                    mean(&|of| of.retransmits as f64),
+                    mean(&|of| caches(of).map_or(0.0, |of| of.detoured as f64))
+                );
+            }
+        }
+    }
 }

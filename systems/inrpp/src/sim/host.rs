@@ -169,7 +169,7 @@ fn answer(segments: &Segments, ack: Packet, echo: &mut Option<Notification>) -> 
     let ack = Packet { flags: ack.flags.with(Flags::CUSTODY), ..segments.answer(ack) };
     let Some(said) = echo.take() else { return ack };
     let nonces = if said.notice == Notice::SlowDown { Nonces::one(said.nonce) } else { Nonces::default() };
-    with_fields(ack, &AckFields { notification: Some(said), nonces, ..AckFields::default() })
+    with_fields(ack, &AckFields { notification: Some(said), nonces })
 }
 
 impl Endpoint for Ends {

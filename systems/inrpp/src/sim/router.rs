@@ -17,8 +17,8 @@ use super::{
     nonces_of, read_fields, with_fields,
 };
 use crate::{
-    AckFields, Backpressure, Egress, Grant, Handle, InrppSettings, Interface, InterfaceError, Key, Loss, Meta, Nonce,
-    Nonces, Notice, Notification, Notifications, Port, Preset, Probe, Router, RouterId, Way,
+    AckFields, Backpressure, Egress, Grant, Handle, InrppSettings, Interface, InterfaceError, Key, LimitFields, Loss,
+    Meta, Nonce, Nonces, Notice, Notification, Notifications, Port, Preset, Probe, Router, RouterId, Way,
 };
 
 /// The length of a probe, and of the answer to one.
@@ -236,9 +236,9 @@ impl Behaviour for RouterNode {
                 let Some(from) = leaving.from.and_then(|arc| self.port(arc.reversed())) else { return Fate::Forward };
                 let limit = packet.seq.saturating_add(packet.window);
                 let (begins, done) = (packet.kind == Kind::SynAck, packet.flags.has(Flags::FIN));
-                let mut fields = AckFields { acked: packet.seq, limit, begins, done, ..AckFields::default() };
+                let mut fields = LimitFields { acked: packet.seq, limit, begins, done };
                 let (router, mut out) = self.with(node);
-                router.handle_ack(now, from, to, u64::from(packet.flow), &mut fields, &mut out);
+                router.handle_limit(now, from, u64::from(packet.flow), &mut fields, &mut out);
                 if fields.limit < limit {
                     let window = fields.limit.saturating_sub(packet.seq);
                     node.edit(leaving.packet, |packet| packet.window = window);
@@ -374,7 +374,7 @@ impl Out<'_, '_> {
         self.node.edit(packet, |packet| {
             let before = read_fields(packet).notification.map(|before| before.notice);
             if said.notice == Notice::SlowDown || before != Some(Notice::SlowDown) {
-                let fields = AckFields { notification: Some(said), nonces: nonces_of(packet), ..AckFields::default() };
+                let fields = AckFields { notification: Some(said), nonces: nonces_of(packet) };
                 *packet = with_fields(*packet, &fields);
             }
         });

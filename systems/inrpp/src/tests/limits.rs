@@ -117,8 +117,8 @@ impl Bench {
 
     /// As [`limit`](Self::limit); the next router lets the flow come up to `next`.
     fn limit_to(&mut self, flow: u64, next: u32, begins: bool) -> u32 {
-        let mut ack = AckFields { limit: next, begins, ..AckFields::default() };
-        self.router.handle_ack(self.node.now, OUT, BACK, flow, &mut ack, &mut self.node);
+        let mut ack = LimitFields { limit: next, begins, ..LimitFields::default() };
+        self.router.handle_limit(self.node.now, OUT, flow, &mut ack, &mut self.node);
         ack.limit
     }
 }
@@ -197,9 +197,9 @@ fn a_flow_that_has_ended_leaves_its_part_to_others() {
     for flow in 1..5 {
         bench.limit(flow, true);
     }
-    let mut done = AckFields { limit: 9, done: true, ..AckFields::default() };
+    let mut done = LimitFields { limit: 9, done: true, ..LimitFields::default() };
     for flow in 1..4 {
-        bench.router.handle_ack(bench.now(), OUT, BACK, flow, &mut done, &mut bench.node);
+        bench.router.handle_limit(bench.now(), OUT, flow, &mut done, &mut bench.node);
     }
     assert_eq!(done.limit, 9);
     // Of 40 packets it may now have all but what is kept. Flows without packets and ACKs are forgotten too.
@@ -231,7 +231,7 @@ fn where_no_ack_comes_any_more_one_packet_after_the_other_looks_for_the_way() {
 fn acks_of_data_that_went_another_way_set_no_limit() {
     let mut bench = Bench::of(limited(), interface(10));
     assert!(bench.limit(1, true) < 40);
-    let mut ack = AckFields { acked: 3, limit: u32::MAX, ..AckFields::default() };
-    bench.router.handle_ack(bench.now(), OUT, BACK, 1, &mut ack, &mut bench.node);
+    let mut ack = LimitFields { acked: 3, limit: u32::MAX, ..LimitFields::default() };
+    bench.router.handle_limit(bench.now(), OUT, 1, &mut ack, &mut bench.node);
     assert_eq!(ack.limit, u32::MAX);
 }

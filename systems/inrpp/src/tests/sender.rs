@@ -56,12 +56,7 @@ impl Host {
         let ack = Packet { kind: Kind::Ack, seq, sent, window: 10_000, ..Packet::default() };
         let notification = notice.map(|notice| Notification::sign(notice, Nonce(5), 0, None));
         let nonces = if notice == Some(Notice::SlowDown) { Nonces::one(Nonce(5)) } else { Nonces::default() };
-        self.sender.handle_ack(
-            &self.config,
-            self.now,
-            &ack,
-            &AckFields { notification, nonces, ..AckFields::default() },
-        )
+        self.sender.handle_ack(&self.config, self.now, &ack, &AckFields { notification, nonces })
     }
 }
 

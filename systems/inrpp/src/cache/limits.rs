@@ -1,0 +1,134 @@
+//! Limits: how far an interface lets each flow come, so that its cache has room for all that may.
+
+use sidestep_net::{Bytes, Span, Time};
+
+use super::{Cache, Flow, NONE, may_leave};
+
+/// Packets of a flow for which there is always room, so that none waits for ever: its ACKs, of every second packet, bring
+/// new limits.
+const LEAST: u64 = 2;
+/// A flow begins with this part of the free room at most, so that flows which begin together all find some. So much of the
+/// whole is for the least that flows have.
+const PART: u64 = 8;
+/// The length of a packet, as long as none has come.
+const PACKET: u32 = 1_500;
+
+/// What an interface lets come of a flow. Ends are packets from the flow's first on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Limits {
+    /// The end of what has come.
+    seen: u32,
+    /// How far it may come; zero: no ACK of it has passed.
+    limit: u32,
+    /// Its longest packet.
+    len: u32,
+    /// Bytes between the two.
+    promised: u64,
+    touched: Time,
+}
+
+impl Cache {
+    /// A packet of a flow has come, of `len` bytes; returns whether it may leave, and whether those of its flow that wait
+    /// must go first.
+    pub(crate) fn arrives(&mut self, now: Time, key: u64, end: u32, len: u32) -> (bool, bool) {
+        let at = self.flow(now, key);
+        let flow = &mut self.flows[at as usize];
+        let limits = &mut flow.limits;
+        (limits.seen, limits.len, limits.touched) = (limits.seen.max(end), limits.len.max(len), now);
+        limits.count(&mut self.promised);
+        (end <= flow.next, flow.first != NONE && may_leave(flow, &self.packets))
+    }
+
+    /// An ACK of a flow has come back, of its first `acked` packets: the next router lets the flow come up to `next`. Returns
+    /// how far it may come to here, where all flows have `high` bytes together.
+    ///
+    /// Each has an equal part of them, for what is stored and what may come. So none has to be dropped, whatever delays are.
+    /// A flow whose data come by another way than its ACKs has no limit here.
+    pub(crate) fn limit(&mut self, now: Time, key: u64, (acked, next): (u32, u32), high: Bytes) -> u32 {
+        let at = self.flow(now, key);
+        if acked > self.flows[at as usize].limits.seen {
+            self.unlimit(at);
+            return u32::MAX;
+        }
+        let flow = &mut self.flows[at as usize];
+        let could = may_leave(flow, &self.packets);
+        // None is known before the first ACK, and none is taken back.
+        flow.next = if flow.limits.limit == 0 { next } else { flow.next.max(next) };
+        let can = may_leave(flow, &self.packets);
+        let limits = &mut flow.limits;
+        self.limited += u32::from(limits.limit == 0);
+        (limits.touched, flow.served) = (now, now);
+        let len = u64::from(limits.len.max(PACKET));
+        let usable = high.get() - high.get() / PART;
+        let free = usable.saturating_sub(self.bytes + self.promised) / len;
+        let free = free.div_ceil(if limits.seen == 0 { PART } else { 2 });
+        let part = (usable / u64::from(self.limited)).saturating_sub(flow.bytes) / len;
+        let least = LEAST.saturating_sub(flow.bytes / len);
+        let reach = limits.limit.max(limits.seen).saturating_add(free as u32);
+        let wanted = limits.seen.saturating_add(part as u32).min(reach);
+        limits.limit = limits.limit.max(wanted).max(limits.seen.saturating_add(least as u32));
+        limits.count(&mut self.promised);
+        let limit = limits.limit;
+        if flow.first != NONE && could != can {
+            let (from, to) =
+                if can { (&mut self.waiting, &mut self.ready) } else { (&mut self.ready, &mut self.waiting) };
+            from.retain(|of| *of != at);
+            to.push_back(at);
+        }
+        limit
+    }
+
+    /// All of a flow has arrived, or nothing of it has come for long.
+    pub(crate) fn end(&mut self, key: u64) {
+        if let Some(at) = self.by_key.get(&key).copied() {
+            self.unlimit(at);
+        }
+    }
+
+    /// Ends the flows of which nothing has come for so long.
+    pub(crate) fn end_idle(&mut self, now: Time, idle: Span) {
+        for at in 0..self.flows.len() as u32 {
+            let Flow { first, limits, .. } = self.flows[at as usize];
+            if !limits.is_none() && first == NONE && now.since(limits.touched) >= idle {
+                self.unlimit(at);
+            }
+        }
+    }
+
+    /// Bytes that it holds, and that flows may send to it.
+    pub(crate) fn committed(&self) -> Bytes {
+        Bytes::new(self.bytes + self.promised)
+    }
+
+    /// Whether it knows flows that may be idle.
+    pub(crate) fn knows_flows(&self) -> bool {
+        !self.by_key.is_empty()
+    }
+
+    fn unlimit(&mut self, at: u32) {
+        let flow = &mut self.flows[at as usize];
+        self.limited -= u32::from(flow.limits.limit > 0);
+        self.promised -= flow.limits.promised;
+        (flow.next, flow.limits) = (u32::MAX, Limits::default());
+        if flow.first == NONE {
+            self.forget(at);
+        } else if let Some(place) = self.waiting.iter().position(|of| *of == at) {
+            self.waiting.remove(place);
+            self.ready.push_back(at);
+        }
+    }
+}
+
+impl Limits {
+    /// Whether nothing has come, and may come.
+    pub(super) fn is_none(&self) -> bool {
+        self.seen == 0 && self.limit == 0
+    }
+
+    /// Brings the sum of what is promised up to date.
+    fn count(&mut self, promised: &mut u64) {
+        let now = u64::from(self.limit.saturating_sub(self.seen)) * u64::from(self.len.max(PACKET));
+        *promised = *promised - self.promised + now;
+        self.promised = now;
+    }
+}
