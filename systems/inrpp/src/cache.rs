@@ -7,12 +7,14 @@
 //! steps for a packet, however many flows there are.
 
 mod limits;
+mod ring;
 
 use std::collections::{HashMap, VecDeque};
 
 use sidestep_net::{Bytes, Span, Time};
 
 use limits::Limits;
+use ring::{Links, Ring};
 
 use super::{Handle, Nonce};
 use crate::Credit;
@@ -37,9 +39,10 @@ pub(super) struct Cache {
     /// Never iterated over, so that its order does not matter.
     by_key: HashMap<u64, u32>,
     /// Flows with packets that may leave, in the order in which they are served.
-    ready: VecDeque<u32>,
+    ready: Ring,
     /// Flows with packets that wait for credits, in the order in which they get them, or for limits.
-    waiting: VecDeque<u32>,
+    waiting: Ring,
+    links: Links,
     bytes: u64,
     /// Bytes that flows may send beyond what has come, and the flows with limits.
     promised: u64,
@@ -129,15 +132,15 @@ impl Cache {
 
     /// The flows of which packets are in it, and their bytes.
     pub(super) fn flows(&self) -> impl Iterator<Item = (u64, Bytes)> {
-        let of = |at: &u32| self.flows.get(*at as usize).map(|flow| (flow.key, Bytes::new(flow.bytes)));
-        self.ready.iter().chain(&self.waiting).filter_map(of)
+        let of = |at: u32| self.flows.get(at as usize).map(|flow| (flow.key, Bytes::new(flow.bytes)));
+        self.ready.iter(&self.links).chain(self.waiting.iter(&self.links)).filter_map(of)
     }
 
     /// Bytes of memory that it takes, packets not counted.
     pub(super) fn memory(&self) -> Bytes {
         let packets = self.packets.capacity() * size_of::<Stored>() + self.free_packets.capacity() * 4;
         let flows = self.flows.capacity() * size_of::<Flow>() + self.free_flows.capacity() * 4;
-        let rings = (self.ready.capacity() + self.waiting.capacity()) * 4 + self.by_key.capacity() * 16;
+        let rings = self.links.capacity() * 8 + self.by_key.capacity() * 16;
         Bytes::new((packets + flows + rings) as u64)
     }
 
@@ -197,7 +200,7 @@ impl Cache {
             self.enlist(at);
         } else if could != self.may_leave(at) {
             let ring = if could { &mut self.ready } else { &mut self.waiting };
-            ring.retain(|of| *of != at);
+            ring.remove(&mut self.links, at);
             self.enlist(at);
         }
     }
@@ -209,8 +212,10 @@ impl Cache {
         if flow.first == NONE || flow.is_gated() {
             return;
         }
+        let could = may_leave(flow, &self.packets);
         (flow.gate, flow.credits, flow.served) = (gate, 0, now);
-        self.ready.retain(|of| *of != at);
+        let ring = if could { &mut self.ready } else { &mut self.waiting };
+        ring.remove(&mut self.links, at);
         self.enlist(at);
     }
 
@@ -241,7 +246,7 @@ impl Cache {
     fn pop_own(&mut self, for_detour: bool) -> Option<Entry> {
         let mut passed = 0;
         loop {
-            let at = *self.ready.front()?;
+            let at = self.ready.first()?;
             let flow = &mut self.flows[at as usize];
             let first = self.packets[flow.first as usize];
             if for_detour && first.detoured {
@@ -249,7 +254,7 @@ impl Cache {
                 if passed > self.ready.len() {
                     return None;
                 }
-                self.ready.rotate_left(1);
+                self.ready.rotate(&mut self.links);
                 continue;
             }
             if !flow.in_round {
@@ -258,7 +263,7 @@ impl Cache {
             }
             if flow.deficit < first.len {
                 flow.in_round = false;
-                self.ready.rotate_left(1);
+                self.ready.rotate(&mut self.links);
                 continue;
             }
             flow.deficit -= first.len;
@@ -269,7 +274,7 @@ impl Cache {
     /// Takes out the oldest packet of the flow that has stored most, if that is more than `key` would have with `len` bytes
     /// more: where a cache is full, who fills it pays.
     pub(super) fn evict(&mut self, key: u64, len: u32) -> Option<Entry> {
-        let stored = self.ready.iter().chain(&self.waiting).copied();
+        let stored = self.ready.iter(&self.links).chain(self.waiting.iter(&self.links));
         let at = stored.max_by_key(|at| (self.flows[*at as usize].bytes, *at))?;
         let flow = &self.flows[at as usize];
         if flow.key == key || flow.bytes <= self.of_flow(key).get() + u64::from(len) {
@@ -299,7 +304,7 @@ impl Cache {
         });
         let at = match (own, credit) {
             (Some(at), _) => {
-                self.waiting.retain(|of| *of != at);
+                self.waiting.remove(&mut self.links, at);
                 at
             }
             (None, Credit::Own) => {
@@ -309,16 +314,15 @@ impl Cache {
                 return;
             }
             (None, Credit::Pooled | Credit::RoundRobin) => {
-                let next = self.waiting.iter().position(|at| self.flows[*at as usize].gate == from);
-                match next.and_then(|next| self.waiting.remove(next)) {
-                    Some(at) => at,
-                    None => return self.keep(from),
-                }
+                let next = self.waiting.iter(&self.links).find(|at| self.flows[*at as usize].gate == from);
+                let Some(at) = next else { return self.keep(from) };
+                self.waiting.remove(&mut self.links, at);
+                at
             }
         };
         let flow = &mut self.flows[at as usize];
         (flow.credits, flow.served) = (flow.credits + 1, now);
-        self.ready.push_back(at);
+        self.ready.push_back(&mut self.links, at);
     }
 
     /// Keeps a credit that found no flow.
@@ -355,8 +359,8 @@ impl Cache {
     /// Frees the flows that got no credit for so long; those that wait for a limit may send one packet, as their ACKs may
     /// come another way now.
     pub(super) fn open_stale(&mut self, now: Time, expiry: Span) {
-        for at in &self.waiting {
-            let flow = &mut self.flows[*at as usize];
+        for at in self.waiting.iter(&self.links) {
+            let flow = &mut self.flows[at as usize];
             if now.since(flow.served) >= expiry
                 && let Some(first) = self.packets.get(flow.first as usize)
                 && first.end > flow.next
@@ -380,20 +384,20 @@ impl Cache {
     }
 
     fn free_those(&mut self, which: impl Fn(&Flow) -> bool) {
-        for at in self.ready.iter().chain(&self.waiting) {
-            let flow = &mut self.flows[*at as usize];
+        for at in self.ready.iter(&self.links).chain(self.waiting.iter(&self.links)) {
+            let flow = &mut self.flows[at as usize];
             if flow.is_gated() && which(flow) {
                 (flow.gate, flow.credits) = (Nonce::default(), 0);
             }
         }
-        let (flows, packets, ready) = (&self.flows, &self.packets, &mut self.ready);
-        self.waiting.retain(|at| {
-            let waits = !may_leave(&flows[*at as usize], packets);
-            if !waits {
-                ready.push_back(*at);
+        let mut next = self.waiting.first();
+        while let Some(at) = next {
+            next = self.waiting.after(&self.links, at);
+            if self.may_leave(at) {
+                self.waiting.remove(&mut self.links, at);
+                self.ready.push_back(&mut self.links, at);
             }
-            waits
-        });
+        }
     }
 
     /// Puts a flow with packets where it belongs: among those that may leave, or those that wait.
@@ -404,7 +408,7 @@ impl Cache {
             self.flows[at as usize].credits = 1;
         }
         let ring = if self.may_leave(at) { &mut self.ready } else { &mut self.waiting };
-        ring.push_back(at);
+        ring.push_back(&mut self.links, at);
     }
 
     /// Whether the first packet of a flow may leave.
@@ -425,14 +429,14 @@ impl Cache {
             flow.credits = flow.credits.saturating_sub(1);
         }
         if flow.first == NONE {
-            self.ready.pop_front();
+            self.ready.remove(&mut self.links, at);
             let flow = &self.flows[at as usize];
             if flow.credits == 0 && flow.limits.is_none() {
                 self.forget(at);
             }
         } else if !may_leave(flow, &self.packets) {
             (flow.in_round, flow.deficit) = (false, 0);
-            self.ready.pop_front();
+            self.ready.remove(&mut self.links, at);
             self.enlist(at);
         }
         entry

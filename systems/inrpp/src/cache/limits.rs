@@ -72,8 +72,8 @@ impl Cache {
         if flow.first != NONE && could != can {
             let (from, to) =
                 if can { (&mut self.waiting, &mut self.ready) } else { (&mut self.ready, &mut self.waiting) };
-            from.retain(|of| *of != at);
-            to.push_back(at);
+            from.remove(&mut self.links, at);
+            to.push_back(&mut self.links, at);
         }
         limit
     }
@@ -106,15 +106,16 @@ impl Cache {
     }
 
     fn unlimit(&mut self, at: u32) {
+        let could = self.may_leave(at);
         let flow = &mut self.flows[at as usize];
         self.limited -= u32::from(flow.limits.limit > 0);
         self.promised -= flow.limits.promised;
         (flow.next, flow.limits) = (u32::MAX, Limits::default());
         if flow.first == NONE {
             self.forget(at);
-        } else if let Some(place) = self.waiting.iter().position(|of| *of == at) {
-            self.waiting.remove(place);
-            self.ready.push_back(at);
+        } else if !could && self.may_leave(at) {
+            self.waiting.remove(&mut self.links, at);
+            self.ready.push_back(&mut self.links, at);
         }
     }
 }
