@@ -7,7 +7,7 @@ SIDESTEP := target/release/sidestep
 # What is packed, booted and walked through: what `make build` makes, or a program that is built.
 BUILT := $(if $(SIDESTEP_PROGRAM),deps,build)
 
-.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 measure docs deb test-deb package clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab inrpp-sweep semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 measure docs deb test-deb package clean
 
 all: build
 
@@ -76,6 +76,9 @@ bench-policy: ## What a call of the path changer's policy costs in the kernel
 
 bench-mptcp-pm: ## 1,000 MPTCP connections of 8 subflows: latency, leaks, time of a list; and of 32, more than there are ports
 	$(SUDO) env PATH="$$PATH" $(CARGO) test --locked --release -p sidestep-mptcp --features daemon --test path_manager -- --ignored --nocapture
+
+inrpp-sweep: deps ## INRPP beside plain TCP in 648 cells, and in Abilene and a fat tree, as CSV: ten minutes
+	$(CARGO) test --locked -p sidestep-sim -p sidestep-systems --test inrpp -- --ignored --nocapture --test-threads 1 sweep::
 
 semper-lab: build ## Scenarios of the SEMPER paper's figures in the lab, scaled down: three quarters of an hour
 	$(SUDO) scripts/semper-lab --sidestep $(SIDESTEP)

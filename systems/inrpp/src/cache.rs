@@ -9,8 +9,9 @@
 mod limits;
 mod ring;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use foldhash::HashMap;
 use sidestep_net::{Bytes, Span, Time};
 
 use limits::Limits;
