@@ -6,7 +6,7 @@ use super::{Cache, Flow, NONE, may_leave};
 
 /// Packets of a flow for which there is always room, so that none waits for ever: its ACKs, of every second packet, bring
 /// new limits.
-const LEAST: u64 = 2;
+const MIN_PACKETS: u64 = 2;
 /// A flow begins with this part of the free room at most, so that flows which begin together all find some. So much of the
 /// whole is for the least that flows have.
 const PART: u64 = 8;
@@ -63,7 +63,7 @@ impl Cache {
         let free = usable.saturating_sub(self.bytes + self.promised) / len;
         let free = free.div_ceil(if limits.seen == 0 { PART } else { 2 });
         let part = (usable / u64::from(self.limited)).saturating_sub(flow.bytes) / len;
-        let least = LEAST.saturating_sub(flow.bytes / len);
+        let least = MIN_PACKETS.saturating_sub(flow.bytes / len);
         let reach = limits.limit.max(limits.seen).saturating_add(free as u32);
         let wanted = limits.seen.saturating_add(part as u32).min(reach);
         limits.limit = limits.limit.max(wanted).max(limits.seen.saturating_add(least as u32));

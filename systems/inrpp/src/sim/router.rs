@@ -90,16 +90,7 @@ impl RouterNode {
                 }
             }
             if settings.backpressure == Backpressure::Limits {
-                interface.high = interface.cache;
-                // Detours of other routers over this link have no limit here, and last until the next decision.
-                let lasts = settings.decision_interval + settings.probe_interval;
-                let brought = channel.rate.bytes_in(lasts).min(Bytes::new(interface.cache.get() / 2));
-                match settings.high.given() {
-                    _ if interface.detours.is_empty() => {}
-                    None => interface.reserved = brought,
-                    Some(high) if interface.cache - high < brought => unkept = unkept.max(Some((brought, *arc))),
-                    Some(_) => {}
-                }
+                unkept = unkept.max(keep_room(settings, channel, &mut interface).map(|bytes| (bytes, *arc)));
             }
             interface.high = settings.high.given().unwrap_or(interface.high);
             interface.low = settings.low.given().unwrap_or(Bytes::new(interface.high.get() / 2));
@@ -171,13 +162,29 @@ impl RouterNode {
 /// With [`Preset::Ns3`]: how long a cache that is full takes to drain, and one that is at its high threshold.
 const NS3_CACHE: [Span; 2] = [Span::from_secs(10), Span::from_secs(8)];
 
+/// Leaves room in a cache, with limits, for what neighbours' detours over its link may bring: these have no limit there, and last
+/// until their routers' next decision. Returns that where an explicit S_high leaves less.
+fn keep_room(settings: &InrppSettings, channel: &Channel, interface: &mut Interface) -> Option<Bytes> {
+    interface.high = interface.cache;
+    let lasts = settings.decision_interval + settings.probe_interval;
+    let brought = channel.rate.bytes_in(lasts).min(Bytes::new(interface.cache.get() / 2));
+    match settings.high.given() {
+        _ if interface.detours.is_empty() => None,
+        None => {
+            interface.reserved = brought;
+            None
+        }
+        Some(high) => (interface.cache - high < brought).then_some(brought),
+    }
+}
+
 /// The key of a link, the same for both directions.
 fn key_of(arc: ArcId) -> Key {
     Key([u64::from(arc.link().0), 0x6b65_795f_6f66_5f6c])
 }
 
 /// The least buffer, in packets: with less, what shares a link with a detour meets its packets and looks like overload.
-const LEAST: u64 = 10;
+const MIN_BUFFER: u64 = 10;
 
 /// How long the buffer before a link may take to drain: a tenth of the link's own queue is left for what is not stored.
 fn buffer(channel: &Channel, wanted: Span) -> Span {
@@ -185,7 +192,7 @@ fn buffer(channel: &Channel, wanted: Span) -> Span {
         QueueLimit::Bytes(bytes) => bytes.get(),
         QueueLimit::Packets(packets) => u64::from(packets) * 1_500,
     };
-    let least = channel.rate.time_for(Bytes::new(LEAST * 1_500));
+    let least = channel.rate.time_for(Bytes::new(MIN_BUFFER * 1_500));
     wanted.max(least).min(channel.rate.time_for(Bytes::new(queue / 10 * 9)))
 }
 

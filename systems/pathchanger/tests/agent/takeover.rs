@@ -10,7 +10,6 @@ use std::{
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sidestep_hostd::StaticPath;
 use sidestep_linux::testing::root_or_skip;
-use sidestep_net::Span;
 use sidestep_pathchanger::daemon::{
     program::{HostProgram, Pins},
     stop_host,
