@@ -37,7 +37,7 @@ pub use measures::{CacheMeasures, CustodyMeasures};
 pub use router::{Counters, Router};
 pub use sender::{Sender, SenderTimeout};
 pub use settings::{
-    AckProcessing, AfterTimeout, Backpressure, Credit, InrppSettings, Notifications, Preset, Threshold,
+    AckProcessing, AfterTimeout, Backpressure, Credit, Hosts, InrppSettings, Notifications, Preset, Threshold,
 };
 
 /// INRPP, as scenarios name it.

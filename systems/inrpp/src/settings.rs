@@ -45,6 +45,8 @@ pub struct InrppSettings {
     pub rto: AfterTimeout,
     /// Whether routers spread flows over equal-cost paths.
     pub ecmp: bool,
+    /// What hosts send by.
+    pub hosts: Hosts,
     /// Whether hosts do what routers ask; others send on, and name no nonces.
     pub obedient: bool,
     /// Whose rules hold where the paper's text and its authors' code differ.
@@ -96,6 +98,16 @@ pub enum Backpressure {
     Limits,
     /// It writes *slow down* on ACKs while its cache is full: the paper's text.
     Notices,
+}
+
+/// What hosts send by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hosts {
+    /// INRPP: at the rate of their links, until routers slow them down.
+    Push,
+    /// TCP as it is, which needs limits: all of it that passes a router is INRPP's.
+    Unmodified,
 }
 
 /// When the state of an interface changes, and what its ACKs carry.
@@ -170,6 +182,7 @@ impl Default for InrppSettings {
             notifications: Notifications::Acks,
             rto: AfterTimeout::Resend,
             ecmp: false,
+            hosts: Hosts::Push,
             obedient: true,
             preset: Preset::Text,
         }
@@ -182,7 +195,7 @@ impl InrppSettings {
         let usual = InrppSettings::default();
         let needs = "needs `backpressure = \"notices\"`";
         if self.backpressure == Backpressure::Notices {
-            return Ok(());
+            return ensure(self.hosts == usual.hosts, "hosts", "needs `backpressure = \"limits\"`");
         }
         ensure(self.ack_processing == usual.ack_processing, "ack_processing", needs)?;
         ensure(self.credit == usual.credit, "credit", needs)?;

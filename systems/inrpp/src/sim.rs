@@ -25,7 +25,7 @@ use sidestep_sim::{
 };
 
 use crate::{
-    AckFields, Backpressure, Credit, InrppSettings, Nonce, Nonces, Notice, Notification, Notifications, Preset,
+    AckFields, Backpressure, Credit, Hosts, InrppSettings, Nonce, Nonces, Notice, Notification, Notifications, Preset,
 };
 
 /// What INRPP adds to every packet: two nonces, and a notification with its MAC, 4 bytes each.
@@ -95,19 +95,17 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
     let links = Arc::new(Links::new(topology));
     let of_flows = links.clone();
     let custody = Network::of(context.scenario, &settings);
-    let (make, tcp, header) = match settings.backpressure {
-        Backpressure::Limits => {
+    let own = |make: Arc<EndpointOf>| Transport::Own(MakeEndpoint(make));
+    let (transport, tcp, header) = match (settings.backpressure, settings.hosts) {
+        (_, Hosts::Unmodified) => (Transport::Tcp, base.tcp, 0),
+        (Backpressure::Limits, Hosts::Push) => {
             // What detours reorder is no loss to Linux's detection, whatever TCP the other flows have.
             let tcp = tcp::Config { profile: Profile::Linux, sack: true, ecn: false, idle_restart: false, ..base.tcp };
             let tcp = tcp::Config { algorithm: Algorithm::Unreduced, ..tcp };
-            let make: Arc<EndpointOf> =
-                Arc::new(move |spec, arc| Box::new(LimitedEnds::new(spec, tcp, arc, of_flows.clone())));
-            (make, tcp, 0)
+            (own(Arc::new(move |spec, arc| Box::new(LimitedEnds::new(spec, tcp, arc, of_flows.clone())))), tcp, 0)
         }
-        Backpressure::Notices => {
-            let make: Arc<EndpointOf> =
-                Arc::new(move |spec, arc| Box::new(Ends::new(spec, &of_hosts, arc, of_flows.clone())));
-            (make, tcp, HEADER)
+        (Backpressure::Notices, Hosts::Push) => {
+            (own(Arc::new(move |spec, arc| Box::new(Ends::new(spec, &of_hosts, arc, of_flows.clone())))), tcp, HEADER)
         }
     };
     let behaviour = MakeBehaviour(Arc::new(move |topology, node| -> Option<Box<dyn Behaviour>> {
@@ -118,7 +116,7 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
         }
     }));
     let headers = base.headers + header;
-    let (transport, behaviour) = (Transport::Own(MakeEndpoint(make)), Some(behaviour));
+    let behaviour = Some(behaviour);
     Ok(Setup { transport, tcp, headers, behaviour, routers, ecmp, backwards, notes, ..base })
 }
 

@@ -17,8 +17,8 @@ use super::{
     nonces_of, read_fields, with_fields,
 };
 use crate::{
-    AckFields, Backpressure, Egress, Grant, Handle, InrppSettings, Interface, InterfaceError, Key, LimitFields, Loss,
-    Meta, Nonce, Nonces, Notice, Notification, Notifications, Port, Preset, Probe, Router, RouterId, Way,
+    AckFields, Backpressure, Egress, Grant, Handle, Hosts, InrppSettings, Interface, InterfaceError, Key, LimitFields,
+    Loss, Meta, Nonce, Nonces, Notice, Notification, Notifications, Port, Preset, Probe, Router, RouterId, Way,
 };
 
 /// The length of a probe, and of the answer to one.
@@ -36,6 +36,8 @@ pub(super) struct RouterNode {
     /// How its interfaces press back, and whether notifications ride on ACKs.
     backpressure: Backpressure,
     on_acks: bool,
+    /// Whether all TCP is INRPP's, as hosts are not modified.
+    all_tcp: bool,
     /// By interface: the account of what its cache must have room for; empty where the condition for no loss does not apply.
     custody: Vec<Custody>,
     /// Where an explicit S_high leaves least of what neighbours' detours may bring, with limits; and that.
@@ -103,8 +105,8 @@ impl RouterNode {
         let custody = network.map(account).unwrap_or_default();
         let router = Router::new(config, RouterId(node.0), interfaces)?;
         let on_acks = settings.notifications == Notifications::Acks;
-        let backpressure = settings.backpressure;
-        Ok(RouterNode { router, arcs, heads, detours, backpressure, on_acks, custody, unkept })
+        let (backpressure, all_tcp) = (settings.backpressure, settings.hosts == Hosts::Unmodified);
+        Ok(RouterNode { router, arcs, heads, detours, backpressure, on_acks, all_tcp, custody, unkept })
     }
 
     /// The most that neighbours' detours may bring over one of its links for which S_high leaves no room; and that link.
@@ -200,7 +202,8 @@ impl Behaviour for RouterNode {
     fn handle_packet(&mut self, now: Time, leaving: &Leaving, node: &mut Node<'_>) -> Fate {
         let packet = node.packet(leaving.packet);
         let Some(to) = self.port(leaving.to) else { return Fate::Forward };
-        let (is_own, is_data) = (packet.flags.has(Flags::CUSTODY), matches!(packet.kind, Kind::Data | Kind::Cbr));
+        let is_own = packet.flags.has(Flags::CUSTODY) || self.all_tcp && packet.kind != Kind::Cbr;
+        let is_data = matches!(packet.kind, Kind::Data | Kind::Cbr);
         if !is_data {
             self.router.handle_other(to, leaving.len);
         }
