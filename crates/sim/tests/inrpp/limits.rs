@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sidestep_results::measures::jain;
 use sidestep_scenario::builder::{Part, ScenarioBuilder, bulk, part};
 
-use crate::{caches, lost, number, results, series};
+use crate::{caches, lost, number, results, series, try_results};
 
 fn link(rate: &str, delay: &str) -> Part {
     part([("rate", rate), ("delay", delay), ("queue", "200 packets")])
@@ -98,4 +98,18 @@ fn flows_that_have_ended_leave_their_parts_at_once() {
     network = network.flow(bulk("l0", "r0").with("start", "400 ms")).set("warmup", "500 ms").set("sample", "100 ms");
     let result = results(&network.build(), "inrpp");
     assert!(result.goodput_mbps > 60.0, "{}", result.goodput_mbps);
+}
+
+#[test]
+fn tcp_as_it_is_loses_nothing_and_has_equal_shares_where_routers_limit_its_window() {
+    let mut network = dumbbell("30 s", &[5.0; 8], link("100 Mbit/s", "5 ms")).set("warmup", "10 s");
+    for at in 0..8 {
+        network = network.flow(bulk(&format!("l{at}"), &format!("r{at}")));
+    }
+    let scenario = network.build();
+    let (plain, limited) = (results(&scenario, "tcp"), results(&scenario, "inrpp:hosts=unmodified"));
+    assert!(limited.goodput_mbps > 0.99 * plain.goodput_mbps && limited.fairness.unwrap() > 0.99, "{limited:?}");
+    assert!(lost(&plain) > 100 && lost(&limited) == 0, "{} and {}", lost(&plain), lost(&limited));
+    let refused = try_results(&scenario, "inrpp:hosts=unmodified,backpressure=notices").unwrap_err().to_string();
+    assert!(refused.ends_with(": hosts needs `backpressure = \"limits\"`"), "{refused}");
 }
