@@ -519,8 +519,8 @@ fn backlog(now: Time, rate: Rate, free_at: Time) -> Bytes {
     rate.bytes_in(free_at.since(now)) - Bytes::new(u64::from(PACKET))
 }
 
-/// A flow of which nothing has come for so long has ended: a round trip, which all caches that are as full as this one prolong.
-/// What it may send is kept for no other, so this is no longer than it must be.
+/// A flow of which nothing has come for so long has ended: longer than a round trip, even if this cache is full. Until then
+/// others lack its part. Our choice.
 fn idle(of: &Interface) -> Span {
     (Span::from_secs(1) + of.rate.time_for(of.high)).min(Span::from_secs(10))
 }
