@@ -11,6 +11,7 @@ use std::{
 };
 
 use nix::{
+    errno::Errno,
     sched::{CloneFlags, clone},
     sys::{
         socket::{Backlog, SockaddrStorage, bind, setsockopt, sockopt},
@@ -73,7 +74,15 @@ fn make(cgroup: &Cgroup, namespace: &NetNs, family: libc::c_int, kind: libc::c_i
 
 /// Connects a socket.
 pub fn connect(socket: OwnedFd, to: impl Into<SocketAddr>) -> io::Result<TcpStream> {
-    nix::sys::socket::connect(socket.as_raw_fd(), &SockaddrStorage::from(to.into()))?;
+    let to = SockaddrStorage::from(to.into());
+    // A signal ends the call and not the connection, for which the next call waits (`__inet_stream_connect`).
+    while let Err(error) = nix::sys::socket::connect(socket.as_raw_fd(), &to) {
+        match error {
+            Errno::EINTR => {}
+            Errno::EISCONN => break,
+            _ => return Err(error.into()),
+        }
+    }
     let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     stream.set_write_timeout(None)?;
