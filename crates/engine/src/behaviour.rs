@@ -123,6 +123,13 @@ pub struct Leaving {
     pub(super) at: u32,
 }
 
+impl Leaving {
+    /// The route that it takes from here on.
+    pub fn rest(&self) -> RouteId {
+        RouteId(self.at)
+    }
+}
+
 /// A packet in the network; valid from when a behaviour is handed it until it leaves the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PacketId(pub(super) u32);

@@ -15,6 +15,7 @@ use foldhash::HashMap;
 use sidestep_net::{Bytes, Span, Time};
 
 use limits::Limits;
+pub(super) use limits::Update;
 use ring::{Links, Ring};
 
 use super::{Handle, Nonce};
@@ -48,6 +49,11 @@ pub(super) struct Cache {
     /// Bytes that flows may send beyond what has come, and the flows with limits.
     promised: u64,
     limited: u32,
+    /// The flow of which a packet has come last.
+    last: u32,
+    /// What flows may have together, and what those before are to be told.
+    high: Bytes,
+    updates: Vec<Update>,
     peak: u64,
     /// Packets of other protocols, which have a part of their own, in the order in which they came, and their bytes.
     others: VecDeque<Entry>,
@@ -426,6 +432,8 @@ impl Cache {
         flow.first = first.next;
         flow.bytes -= u64::from(first.len);
         self.bytes -= u64::from(first.len);
+        self.note_room(at);
+        let flow = &mut self.flows[at as usize];
         if flow.is_gated() {
             flow.credits = flow.credits.saturating_sub(1);
         }

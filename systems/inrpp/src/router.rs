@@ -5,7 +5,7 @@ use sidestep_net::{Bytes, Rate, Span, Time};
 use super::{
     AckFields, Config, Egress, Fate, Grant, Handle, Interface, InterfaceError, LimitFields, Loss, Meta, Nonce, Notice,
     Notification, Port, Probe, RouterId, State, Way,
-    cache::{Cache, Entry},
+    cache::{Cache, Entry, Update},
     interface,
 };
 use crate::{AckProcessing, Backpressure, Notifications};
@@ -83,6 +83,10 @@ impl Router {
         };
         if room && !waits && has_credit(&mut port.cache) {
             port.meter.sent(meta.len);
+            if self.config.backpressure == Backpressure::Limits {
+                port.cache.passes();
+                self.tell(to, out);
+            }
             return Fate::Forward;
         }
         // Section III-A: over one neighbour and not two, and behind no packet of the same flow that waits.
@@ -407,8 +411,21 @@ impl Router {
         self.schedule_from(now, at, now + Span::from_nanos(config.probe_interval.as_nanos() / 16 + 1), out);
     }
 
-    /// Hands packets of the cache to the detours and to the link, as far as these have room.
+    /// Hands packets of the cache to the detours and to the link, as far as these have room, and tells those before what may
+    /// come in their place.
     fn drain(&mut self, now: Time, at: Port, out: &mut impl Egress) {
+        self.drain_cache(now, at, out);
+        self.tell(at, out);
+    }
+
+    /// Tells those before how far flows may come, where no ACK says it soon enough.
+    fn tell(&mut self, at: Port, out: &mut impl Egress) {
+        while let Some(Update { flow, acked, limit }) = self.ports[usize::from(at.0)].cache.take_update() {
+            out.update(at, flow, acked, limit);
+        }
+    }
+
+    fn drain_cache(&mut self, now: Time, at: Port, out: &mut impl Egress) {
         for place in 0..self.ports[usize::from(at.0)].detours.len() {
             loop {
                 let over = self.ports[usize::from(at.0)].detours[place].over;

@@ -70,6 +70,8 @@ struct Node {
     probes: Vec<(Port, Probe)>,
     /// Packets that carry a notification.
     said: Vec<u32>,
+    /// Window updates: flow, what is acknowledged, limit.
+    updates: Vec<(u64, u32, u32)>,
     no_route: bool,
 }
 
@@ -91,6 +93,9 @@ impl Egress for Node {
         }
         let (Way::Direct(port) | Way::Detour(port)) = way;
         self.transmit(packet.0, port);
+    }
+    fn update(&mut self, _: Port, flow: u64, acked: u32, limit: u32) {
+        self.updates.push((flow, acked, limit));
     }
     fn discard(&mut self, packet: Handle, _: Loss) {
         self.lost.push(packet.0);

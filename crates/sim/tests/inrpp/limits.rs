@@ -110,6 +110,13 @@ fn tcp_as_it_is_loses_nothing_and_has_equal_shares_where_routers_limit_its_windo
     let (plain, limited) = (results(&scenario, "tcp"), results(&scenario, "inrpp:hosts=unmodified"));
     assert!(limited.goodput_mbps > 0.99 * plain.goodput_mbps && limited.fairness.unwrap() > 0.99, "{limited:?}");
     assert!(lost(&plain) > 100 && lost(&limited) == 0, "{} and {}", lost(&plain), lost(&limited));
+    // Bursts that no host paces, and a cache of less than a bandwidth-delay product: routers tell of room between ACKs.
+    let mut network = dumbbell("30 s", &[50.0; 30], link("100 Mbit/s", "5 ms")).set("warmup", "10 s");
+    for at in 0..30 {
+        network = network.flow(bulk(&format!("l{at}"), &format!("r{at}")));
+    }
+    let small = results(&network.set("inrpp.cache", "2 MB").build(), "inrpp:hosts=unmodified");
+    assert!(small.goodput_mbps > 92.0 && lost(&small) == 0, "{small:?}");
     let refused = try_results(&scenario, "inrpp:hosts=unmodified,backpressure=notices").unwrap_err().to_string();
     assert!(refused.ends_with(": hosts needs `backpressure = \"limits\"`"), "{refused}");
 }

@@ -424,8 +424,10 @@ proptest! {
     #[test]
     fn with_limits_no_cache_drops_anything(wild in lossless()) {
         let wild = Wild { limits: true, symmetric: true, ..wild };
-        let result = results(&wild.scenario(), "inrpp");
-        prop_assert_eq!((caches(&result).unwrap().dropped, result.unfinished), (0, None));
+        for system in ["inrpp", "inrpp:hosts=unmodified"] {
+            let result = results(&wild.scenario(), system);
+            prop_assert_eq!((caches(&result).unwrap().dropped, result.unfinished), (0, None), "{}", system);
+        }
     }
 }
 

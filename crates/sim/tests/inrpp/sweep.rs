@@ -151,8 +151,8 @@ impl Outcome {
 
 #[test]
 fn with_default_settings_it_is_no_worse_than_tcp_fair_and_without_loss() {
-    // A prime, so that these cells have all values of each. Some among them fail if windows are not spread over a round trip, if
-    // room for detours is kept where nobody asks, and if flows that have ended keep their parts.
+    // A prime, so that these cells have all values of each. Some among them fail if
+    // room for detours is kept where nobody asks.
     for cell in all().into_iter().skip(11).step_by(37) {
         let outcome = cell.play();
         assert!(outcome.holds(), "{cell:?}: {outcome:?}");

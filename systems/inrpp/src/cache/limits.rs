@@ -20,6 +20,9 @@ pub(super) struct Limits {
     seen: u32,
     /// How far it may come; zero: no ACK of it has passed.
     limit: u32,
+    /// The end of what has arrived at the receiver, and how far those before were told that it may come.
+    acked: u32,
+    told: u32,
     /// Its longest packet.
     len: u32,
     /// Bytes between the two.
@@ -27,11 +30,21 @@ pub(super) struct Limits {
     touched: Time,
 }
 
+/// How far a flow may come, which no ACK has said yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Update {
+    pub(crate) flow: u64,
+    /// What its last ACK acknowledged.
+    pub(crate) acked: u32,
+    pub(crate) limit: u32,
+}
+
 impl Cache {
     /// A packet of a flow has come, of `len` bytes; returns whether it may leave, and whether those of its flow that wait
     /// must go first.
     pub(crate) fn arrives(&mut self, now: Time, key: u64, end: u32, len: u32) -> (bool, bool) {
         let at = self.flow(now, key);
+        self.last = at;
         let flow = &mut self.flows[at as usize];
         let limits = &mut flow.limits;
         (limits.seen, limits.len, limits.touched) = (limits.seen.max(end), limits.len.max(len), now);
@@ -55,20 +68,14 @@ impl Cache {
         // None is known before the first ACK, and none is taken back.
         flow.next = if flow.limits.limit == 0 { next } else { flow.next.max(next) };
         let can = may_leave(flow, &self.packets);
-        let limits = &mut flow.limits;
-        self.limited += u32::from(limits.limit == 0);
-        (limits.touched, flow.served) = (now, now);
-        let len = u64::from(limits.len.max(PACKET));
-        let usable = high.get() - high.get() / PART;
-        let free = usable.saturating_sub(self.bytes + self.promised) / len;
-        let free = free.div_ceil(if limits.seen == 0 { PART } else { 2 });
-        let part = (usable / u64::from(self.limited)).saturating_sub(flow.bytes) / len;
-        let least = MIN_PACKETS.saturating_sub(flow.bytes / len);
-        let reach = limits.limit.max(limits.seen).saturating_add(free as u32);
-        let wanted = limits.seen.saturating_add(part as u32).min(reach);
-        limits.limit = limits.limit.max(wanted).max(limits.seen.saturating_add(least as u32));
-        limits.count(&mut self.promised);
-        let limit = limits.limit;
+        self.limited += u32::from(flow.limits.limit == 0);
+        (flow.limits.touched, flow.served) = (now, now);
+        self.high = high;
+        let (limit, _) = self.allowed(at);
+        let flow = &mut self.flows[at as usize];
+        flow.limits.limit = limit;
+        flow.limits.count(&mut self.promised);
+        (flow.limits.acked, flow.limits.told) = (acked, limit.min(flow.next));
         if flow.first != NONE && could != can {
             let (from, to) =
                 if can { (&mut self.waiting, &mut self.ready) } else { (&mut self.ready, &mut self.waiting) };
@@ -76,6 +83,49 @@ impl Cache {
             to.push_back(&mut self.links, at);
         }
         limit
+    }
+
+    /// How far a flow may come, and its part in packets.
+    fn allowed(&self, at: u32) -> (u32, u64) {
+        let Flow { limits, bytes, .. } = self.flows[at as usize];
+        let len = u64::from(limits.len.max(PACKET));
+        let usable = self.high.get() - self.high.get() / PART;
+        let free = usable.saturating_sub(self.bytes + self.promised) / len;
+        let free = free.div_ceil(if limits.seen == 0 { PART } else { 2 });
+        let part = usable / u64::from(self.limited.max(1));
+        let least = MIN_PACKETS.saturating_sub(bytes / len);
+        let reach = limits.limit.max(limits.seen).saturating_add(free as u32);
+        let wanted = limits.seen.saturating_add((part.saturating_sub(bytes) / len) as u32).min(reach);
+        (limits.limit.max(wanted).max(limits.seen.saturating_add(least as u32)), part / len)
+    }
+
+    /// The packet that has [come](Self::arrives) last passes the cache.
+    pub(crate) fn passes(&mut self) {
+        self.note_room(self.last);
+    }
+
+    /// A packet of a flow has left: if much more may come than its ACKs have said, those before are to be told.
+    ///
+    /// ACKs of a burst are a burst. Between two, packets leave, and a round trip would pass until that is known.
+    pub(super) fn note_room(&mut self, at: u32) {
+        let Flow { limits, next, key, .. } = self.flows[at as usize];
+        if limits.limit == 0 {
+            return;
+        }
+        let (limit, part) = self.allowed(at);
+        let more = limit.min(next).saturating_sub(limits.told);
+        if u64::from(more) < (part / PART).max(MIN_PACKETS) {
+            return;
+        }
+        let flow = &mut self.flows[at as usize];
+        (flow.limits.limit, flow.limits.told) = (limit, limit.min(next));
+        flow.limits.count(&mut self.promised);
+        self.updates.push(Update { flow: key, acked: limits.acked, limit: flow.limits.told });
+    }
+
+    /// What those before are to be told beside ACKs.
+    pub(crate) fn take_update(&mut self) -> Option<Update> {
+        self.updates.pop()
     }
 
     /// All of a flow has arrived, or nothing of it has come for long.

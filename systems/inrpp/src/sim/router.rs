@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use sidestep_engine::{Behaviour, CacheReport, Counter, Fate, Leaving, NO_FLOW, Node, PacketId, RouteId, Stored};
+use foldhash::HashMap;
+use sidestep_engine::{
+    Behaviour, CacheReport, Counter, Fate, Leaving, NO_FLOW, Node, PacketId, RouteId, Sizes, Stored,
+};
 use sidestep_net::{ArcId, Bytes, Channel, LinkId, NodeId, QueueLimit, Span, Time, Topology};
 use sidestep_proto::{
     link::LinkState,
@@ -38,6 +41,8 @@ pub(super) struct RouterNode {
     on_acks: bool,
     /// Whether all TCP is INRPP's, as hosts are not modified.
     all_tcp: bool,
+    /// By flow with limits: the route of its ACKs from here on.
+    back: HashMap<u32, RouteId>,
     /// By interface: the account of what its cache must have room for; empty where the condition for no loss does not apply.
     custody: Vec<Custody>,
     /// Where an explicit S_high leaves least of what neighbours' detours may bring, with limits; and that.
@@ -106,7 +111,18 @@ impl RouterNode {
         let router = Router::new(config, RouterId(node.0), interfaces)?;
         let on_acks = settings.notifications == Notifications::Acks;
         let (backpressure, all_tcp) = (settings.backpressure, settings.hosts == Hosts::Unmodified);
-        Ok(RouterNode { router, arcs, heads, detours, backpressure, on_acks, all_tcp, custody, unkept })
+        Ok(RouterNode {
+            router,
+            arcs,
+            heads,
+            detours,
+            backpressure,
+            on_acks,
+            all_tcp,
+            back: HashMap::default(),
+            custody,
+            unkept,
+        })
     }
 
     /// The most that neighbours' detours may bring over one of its links for which S_high leaves no room; and that link.
@@ -157,7 +173,8 @@ impl RouterNode {
 
     /// The router, and the node as it sees it.
     fn with<'a, 'n>(&'a mut self, node: &'a mut Node<'n>) -> (&'a mut Router, Out<'a, 'n>) {
-        (&mut self.router, Out { node, arcs: &self.arcs, heads: &self.heads, detours: &mut self.detours })
+        let (arcs, heads, back) = (&self.arcs, &self.heads, &self.back);
+        (&mut self.router, Out { node, arcs, heads, back, detours: &mut self.detours })
     }
 }
 
@@ -245,7 +262,13 @@ impl Behaviour for RouterNode {
                 // Its flow's data leaves by the link over which the ACK has come.
                 let Some(from) = leaving.from.and_then(|arc| self.port(arc.reversed())) else { return Fate::Forward };
                 let limit = packet.seq.saturating_add(packet.window);
-                let (begins, done) = (packet.kind == Kind::SynAck, packet.flags.has(Flags::FIN));
+                let done = packet.flags.has(Flags::FIN);
+                if done {
+                    self.back.remove(&packet.flow);
+                } else {
+                    self.back.insert(packet.flow, leaving.rest());
+                }
+                let begins = packet.kind == Kind::SynAck;
                 let mut fields = LimitFields { acked: packet.seq, limit, begins, done };
                 let (router, mut out) = self.with(node);
                 router.handle_limit(now, from, u64::from(packet.flow), &mut fields, &mut out);
@@ -366,6 +389,7 @@ struct Out<'a, 'n> {
     node: &'a mut Node<'n>,
     arcs: &'a [ArcId],
     heads: &'a [NodeId],
+    back: &'a HashMap<u32, RouteId>,
     detours: &'a mut BTreeMap<(Port, Port), Around>,
 }
 
@@ -424,6 +448,14 @@ impl Egress for Out<'_, '_> {
                 }
             }
         }
+    }
+
+    fn update(&mut self, _: Port, flow: u64, acked: u32, limit: u32) {
+        let flow = flow as u32;
+        let Some(route) = self.back.get(&flow) else { return };
+        let (window, flags) = (limit.saturating_sub(acked), Flags::CUSTODY);
+        let len = Sizes::default().header;
+        self.node.send(Packet { flow, seq: acked, window, flags, len, kind: Kind::Ack, ..Packet::default() }, *route);
     }
 
     fn discard(&mut self, packet: Handle, why: Loss) {

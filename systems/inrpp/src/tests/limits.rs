@@ -235,3 +235,30 @@ fn acks_of_data_that_went_another_way_set_no_limit() {
     bench.router.handle_limit(bench.now(), OUT, 1, &mut ack, &mut bench.node);
     assert_eq!(ack.limit, u32::MAX);
 }
+
+#[test]
+fn packets_that_leave_while_no_ack_passes_let_others_come() {
+    let mut bench = Bench::of(limited(), interface(10));
+    let first = bench.limit(1, true);
+    // A burst up to the limit: five fit into the buffer, the others wait, and leave without an ACK.
+    for end in 1..=first {
+        bench.data_until(1, end);
+    }
+    bench.wait(Span::from_millis(100));
+    let last = bench.node.updates.last().copied().unwrap();
+    assert!(last.0 == 1 && last.1 == 0 && last.2 > first, "{:?}, after a limit of {first}", bench.node.updates);
+    // Only for a part that is worth a packet, and never less than before.
+    assert!(bench.node.updates.len() <= 8 && bench.node.updates.is_sorted_by_key(|update| update.2));
+    assert!(bench.limit(1, false) >= last.2);
+}
+
+#[test]
+fn an_update_never_says_more_than_the_next_router_lets_come() {
+    let mut bench = Bench::of(limited(), interface(10));
+    bench.limit_to(1, 6, true);
+    for end in 1..=5 {
+        bench.data_until(1, end);
+    }
+    bench.wait(Span::from_millis(100));
+    assert!(bench.node.updates.iter().all(|update| update.2 <= 6), "{:?}", bench.node.updates);
+}
