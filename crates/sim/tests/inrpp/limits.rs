@@ -113,7 +113,8 @@ fn tcp_as_it_is_loses_nothing_and_has_equal_shares_where_routers_limit_its_windo
     // Bursts that no host paces, and a cache of less than a bandwidth-delay product: routers tell of room between ACKs.
     let mut network = dumbbell("30 s", &[50.0; 30], link("100 Mbit/s", "5 ms")).set("warmup", "10 s");
     for at in 0..30 {
-        network = network.flow(bulk(&format!("l{at}"), &format!("r{at}")));
+        let start = format!("{} ms", at * 150);
+        network = network.flow(bulk(&format!("l{at}"), &format!("r{at}")).with("start", start));
     }
     let small = results(&network.set("inrpp.cache", "2 MB").build(), "inrpp:hosts=unmodified");
     assert!(small.goodput_mbps > 92.0 && lost(&small) == 0, "{small:?}");
