@@ -43,6 +43,18 @@ const ARCS_IN_FIRST_CACHE: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteId(pub(super) u32);
 
+impl RouteId {
+    /// The route of this [`index`](Self::index).
+    pub fn from_index(index: u32) -> RouteId {
+        RouteId(index)
+    }
+
+    /// A number that names the route.
+    pub fn index(self) -> u32 {
+        self.0
+    }
+}
+
 /// The flow of packets that belong to none.
 pub const NO_FLOW: u32 = u32::MAX;
 

@@ -15,11 +15,10 @@ use foldhash::HashMap;
 use sidestep_net::{Bytes, Span, Time};
 
 use limits::Limits;
-pub(super) use limits::Update;
 use ring::{Links, Ring};
 
 use super::{Handle, Nonce};
-use crate::Credit;
+use crate::{Credit, LimitFields};
 
 /// A round's worth of bytes for a flow: above the usual packet, so that it is served in one round, as Shreedhar and
 /// Varghese ask for work that does not grow with the number of flows.
@@ -53,7 +52,9 @@ pub(super) struct Cache {
     last: u32,
     /// What flows may have together, and what those before are to be told.
     high: Bytes,
-    updates: Vec<Update>,
+    /// Where a flow has less, stored and to come, that is worth an update.
+    worth: u64,
+    updates: Vec<(u64, LimitFields)>,
     peak: u64,
     /// Packets of other protocols, which have a part of their own, in the order in which they came, and their bytes.
     others: VecDeque<Entry>,

@@ -52,6 +52,8 @@ pub struct LimitFields {
     pub acked: u32,
     /// The packets, from the flow's first on, for which there is room at the receiver and the routers that it has passed.
     pub limit: u32,
+    /// By what its driver finds the way of the flow's ACKs from here on.
+    pub back: u32,
     /// Whether the flow begins with it, and whether all of the flow has arrived.
     pub begins: bool,
     /// See [`begins`](Self::begins).

@@ -5,7 +5,7 @@ use sidestep_net::{Bytes, Rate, Span, Time};
 use super::{
     AckFields, Config, Egress, Fate, Grant, Handle, Interface, InterfaceError, LimitFields, Loss, Meta, Nonce, Notice,
     Notification, Port, Probe, RouterId, State, Way,
-    cache::{Cache, Entry, Update},
+    cache::{Cache, Entry},
     interface,
 };
 use crate::{AckProcessing, Backpressure, Notifications};
@@ -144,7 +144,7 @@ impl Router {
             port.cache.end(flow);
         }
         if !ack.done {
-            ack.limit = ack.limit.min(port.cache.limit(now, flow, (ack.acked, ack.limit), port.room(now)));
+            ack.limit = ack.limit.min(port.cache.limit(now, flow, ack, port.room(now)));
             port.counters.slow_downs += u64::from(port.state == State::Backpressure);
             port.sweeps = port.sweeps.min(now + sweep(&config));
         }
@@ -420,8 +420,8 @@ impl Router {
 
     /// Tells those before how far flows may come, where no ACK says it soon enough.
     fn tell(&mut self, at: Port, out: &mut impl Egress) {
-        while let Some(Update { flow, acked, limit }) = self.ports[usize::from(at.0)].cache.take_update() {
-            out.update(at, flow, acked, limit);
+        while let Some((flow, ack)) = self.ports[usize::from(at.0)].cache.take_update() {
+            out.update(flow, &ack);
         }
     }
 

@@ -94,8 +94,8 @@ impl Egress for Node {
         let (Way::Direct(port) | Way::Detour(port)) = way;
         self.transmit(packet.0, port);
     }
-    fn update(&mut self, _: Port, flow: u64, acked: u32, limit: u32) {
-        self.updates.push((flow, acked, limit));
+    fn update(&mut self, flow: u64, ack: &LimitFields) {
+        self.updates.push((flow, ack.acked, ack.limit));
     }
     fn discard(&mut self, packet: Handle, _: Loss) {
         self.lost.push(packet.0);

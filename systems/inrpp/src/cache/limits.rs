@@ -3,6 +3,7 @@
 use sidestep_net::{Bytes, Span, Time};
 
 use super::{Cache, Flow, NONE, may_leave};
+use crate::LimitFields;
 
 /// Packets of a flow for which there is always room, so that none waits for ever: its ACKs, of every second packet, bring
 /// new limits.
@@ -23,20 +24,13 @@ pub(super) struct Limits {
     /// The end of what has arrived at the receiver, and how far those before were told that it may come.
     acked: u32,
     told: u32,
+    /// [`LimitFields::back`] of its last ACK.
+    back: u32,
     /// Its longest packet.
     len: u32,
     /// Bytes between the two.
     promised: u64,
     touched: Time,
-}
-
-/// How far a flow may come, which no ACK has said yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Update {
-    pub(crate) flow: u64,
-    /// What its last ACK acknowledged.
-    pub(crate) acked: u32,
-    pub(crate) limit: u32,
 }
 
 impl Cache {
@@ -52,12 +46,13 @@ impl Cache {
         (end <= flow.next, flow.first != NONE && may_leave(flow, &self.packets))
     }
 
-    /// An ACK of a flow has come back, of its first `acked` packets: the next router lets the flow come up to `next`. Returns
+    /// An ACK of a flow has come back, whose `limit` is how far the next router lets the flow come. Returns
     /// how far it may come to here, where all flows have `high` bytes together.
     ///
     /// Each has an equal part of them, for what is stored and what may come. So none has to be dropped, whatever delays are.
     /// A flow whose data come by another way than its ACKs has no limit here.
-    pub(crate) fn limit(&mut self, now: Time, key: u64, (acked, next): (u32, u32), high: Bytes) -> u32 {
+    pub(crate) fn limit(&mut self, now: Time, key: u64, ack: &LimitFields, high: Bytes) -> u32 {
+        let LimitFields { acked, limit: next, back, .. } = *ack;
         let at = self.flow(now, key);
         if acked > self.flows[at as usize].limits.seen {
             self.unlimit(at);
@@ -71,11 +66,12 @@ impl Cache {
         self.limited += u32::from(flow.limits.limit == 0);
         (flow.limits.touched, flow.served) = (now, now);
         self.high = high;
-        let (limit, _) = self.allowed(at);
+        let (limit, part) = self.allowed(at);
+        self.worth = part * u64::from(PACKET) / PART * (PART - 1);
         let flow = &mut self.flows[at as usize];
         flow.limits.limit = limit;
         flow.limits.count(&mut self.promised);
-        (flow.limits.acked, flow.limits.told) = (acked, limit.min(flow.next));
+        (flow.limits.acked, flow.limits.told, flow.limits.back) = (acked, limit.min(flow.next), back);
         if flow.first != NONE && could != can {
             let (from, to) =
                 if can { (&mut self.waiting, &mut self.ready) } else { (&mut self.ready, &mut self.waiting) };
@@ -108,10 +104,11 @@ impl Cache {
     ///
     /// ACKs of a burst are a burst. Between two, packets leave, and a round trip would pass until that is known.
     pub(super) fn note_room(&mut self, at: u32) {
-        let Flow { limits, next, key, .. } = self.flows[at as usize];
-        if limits.limit == 0 {
+        let flow = &self.flows[at as usize];
+        if flow.limits.limit == 0 || flow.bytes + flow.limits.promised >= self.worth {
             return;
         }
+        let Flow { limits, next, key, .. } = *flow;
         let (limit, part) = self.allowed(at);
         let more = limit.min(next).saturating_sub(limits.told);
         if u64::from(more) < (part / PART).max(MIN_PACKETS) {
@@ -120,11 +117,12 @@ impl Cache {
         let flow = &mut self.flows[at as usize];
         (flow.limits.limit, flow.limits.told) = (limit, limit.min(next));
         flow.limits.count(&mut self.promised);
-        self.updates.push(Update { flow: key, acked: limits.acked, limit: flow.limits.told });
+        let Limits { acked, back, told, .. } = flow.limits;
+        self.updates.push((key, LimitFields { acked, limit: told, back, ..LimitFields::default() }));
     }
 
     /// What those before are to be told beside ACKs.
-    pub(crate) fn take_update(&mut self) -> Option<Update> {
+    pub(crate) fn take_update(&mut self) -> Option<(u64, LimitFields)> {
         self.updates.pop()
     }
 

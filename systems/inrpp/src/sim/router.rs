@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use foldhash::HashMap;
 use sidestep_engine::{
     Behaviour, CacheReport, Counter, Fate, Leaving, NO_FLOW, Node, PacketId, RouteId, Sizes, Stored,
 };
@@ -41,8 +40,6 @@ pub(super) struct RouterNode {
     on_acks: bool,
     /// Whether all TCP is INRPP's, as hosts are not modified.
     all_tcp: bool,
-    /// By flow with limits: the route of its ACKs from here on.
-    back: HashMap<u32, RouteId>,
     /// By interface: the account of what its cache must have room for; empty where the condition for no loss does not apply.
     custody: Vec<Custody>,
     /// Where an explicit S_high leaves least of what neighbours' detours may bring, with limits; and that.
@@ -111,18 +108,7 @@ impl RouterNode {
         let router = Router::new(config, RouterId(node.0), interfaces)?;
         let on_acks = settings.notifications == Notifications::Acks;
         let (backpressure, all_tcp) = (settings.backpressure, settings.hosts == Hosts::Unmodified);
-        Ok(RouterNode {
-            router,
-            arcs,
-            heads,
-            detours,
-            backpressure,
-            on_acks,
-            all_tcp,
-            back: HashMap::default(),
-            custody,
-            unkept,
-        })
+        Ok(RouterNode { router, arcs, heads, detours, backpressure, on_acks, all_tcp, custody, unkept })
     }
 
     /// The most that neighbours' detours may bring over one of its links for which S_high leaves no room; and that link.
@@ -173,8 +159,7 @@ impl RouterNode {
 
     /// The router, and the node as it sees it.
     fn with<'a, 'n>(&'a mut self, node: &'a mut Node<'n>) -> (&'a mut Router, Out<'a, 'n>) {
-        let (arcs, heads, back) = (&self.arcs, &self.heads, &self.back);
-        (&mut self.router, Out { node, arcs, heads, back, detours: &mut self.detours })
+        (&mut self.router, Out { node, arcs: &self.arcs, heads: &self.heads, detours: &mut self.detours })
     }
 }
 
@@ -263,13 +248,8 @@ impl Behaviour for RouterNode {
                 let Some(from) = leaving.from.and_then(|arc| self.port(arc.reversed())) else { return Fate::Forward };
                 let limit = packet.seq.saturating_add(packet.window);
                 let done = packet.flags.has(Flags::FIN);
-                if done {
-                    self.back.remove(&packet.flow);
-                } else {
-                    self.back.insert(packet.flow, leaving.rest());
-                }
                 let begins = packet.kind == Kind::SynAck;
-                let mut fields = LimitFields { acked: packet.seq, limit, begins, done };
+                let mut fields = LimitFields { acked: packet.seq, limit, back: leaving.rest().index(), begins, done };
                 let (router, mut out) = self.with(node);
                 router.handle_limit(now, from, u64::from(packet.flow), &mut fields, &mut out);
                 if fields.limit < limit {
@@ -389,7 +369,6 @@ struct Out<'a, 'n> {
     node: &'a mut Node<'n>,
     arcs: &'a [ArcId],
     heads: &'a [NodeId],
-    back: &'a HashMap<u32, RouteId>,
     detours: &'a mut BTreeMap<(Port, Port), Around>,
 }
 
@@ -450,12 +429,11 @@ impl Egress for Out<'_, '_> {
         }
     }
 
-    fn update(&mut self, _: Port, flow: u64, acked: u32, limit: u32) {
-        let flow = flow as u32;
-        let Some(route) = self.back.get(&flow) else { return };
-        let (window, flags) = (limit.saturating_sub(acked), Flags::CUSTODY);
-        let len = Sizes::default().header;
-        self.node.send(Packet { flow, seq: acked, window, flags, len, kind: Kind::Ack, ..Packet::default() }, *route);
+    fn update(&mut self, flow: u64, ack: &LimitFields) {
+        let (seq, window) = (ack.acked, ack.limit.saturating_sub(ack.acked));
+        let (flow, len, kind) = (flow as u32, Sizes::default().header, Kind::Ack);
+        let packet = Packet { flow, seq, window, len, kind, flags: Flags::CUSTODY, ..Packet::default() };
+        self.node.send(packet, RouteId::from_index(ack.back));
     }
 
     fn discard(&mut self, packet: Handle, why: Loss) {
