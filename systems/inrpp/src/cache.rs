@@ -50,10 +50,11 @@ pub(super) struct Cache {
     limited: u32,
     /// The flow of which a packet has come last.
     last: u32,
-    /// What flows may have together, and what those before are to be told.
+    /// What flows may have together, stored and to come.
     high: Bytes,
-    /// Where a flow has less, stored and to come, that is worth an update.
+    /// A flow that has less than this may have room worth a window update.
     worth: u64,
+    /// Window updates to be sent.
     updates: Vec<(u64, LimitFields)>,
     peak: u64,
     /// Packets of other protocols, which have a part of their own, in the order in which they came, and their bytes.
@@ -275,7 +276,7 @@ impl Cache {
                 continue;
             }
             flow.deficit -= first.len;
-            return Some(self.take_first(at, first));
+            return Some(self.take_first(at));
         }
     }
 
@@ -288,18 +289,21 @@ impl Cache {
         if flow.key == key || flow.bytes <= self.of_flow(key).get() + u64::from(len) {
             return None;
         }
-        let first = self.packets[flow.first as usize];
-        if first.next == NONE {
+        if self.packets[flow.first as usize].next == NONE {
             return None;
         }
+        Some(self.unlink(at))
+    }
+
+    /// Takes the first packet off a flow's queue; the flow stays in its ring.
+    fn unlink(&mut self, at: u32) -> Entry {
         let flow = &mut self.flows[at as usize];
+        let Stored { handle, len, end, detoured, next } = self.packets[flow.first as usize];
         self.free_packets.push(flow.first);
-        flow.first = first.next;
-        flow.bytes -= u64::from(first.len);
-        self.bytes -= u64::from(first.len);
-        let (handle, len, detoured) = (first.handle, first.len, first.detoured);
-        let end = first.end;
-        Some(Entry { handle, flow: flow.key, len, end, detoured, other: false })
+        flow.first = next;
+        flow.bytes -= u64::from(len);
+        self.bytes -= u64::from(len);
+        Entry { handle, flow: flow.key, len, end, detoured, other: false }
     }
 
     /// Algorithm 1, lines 17 and 18. An ACK of a gated flow has passed on which the interface `from` presses back: a
@@ -401,10 +405,18 @@ impl Cache {
         let mut next = self.waiting.first();
         while let Some(at) = next {
             next = self.waiting.after(&self.links, at);
-            if self.may_leave(at) {
-                self.waiting.remove(&mut self.links, at);
-                self.ready.push_back(&mut self.links, at);
-            }
+            self.refile(at, false);
+        }
+    }
+
+    /// Moves a flow with packets to its other ring, if that it could leave is not as it was.
+    fn refile(&mut self, at: u32, could: bool) {
+        let can = self.may_leave(at);
+        if could != can {
+            let (from, to) =
+                if can { (&mut self.waiting, &mut self.ready) } else { (&mut self.ready, &mut self.waiting) };
+            from.remove(&mut self.links, at);
+            to.push_back(&mut self.links, at);
         }
     }
 
@@ -425,14 +437,8 @@ impl Cache {
     }
 
     /// Takes the first packet of the flow that is served now.
-    fn take_first(&mut self, at: u32, first: Stored) -> Entry {
-        let flow = &mut self.flows[at as usize];
-        let (handle, detoured) = (first.handle, first.detoured);
-        let entry = Entry { handle, flow: flow.key, len: first.len, end: first.end, detoured, other: false };
-        self.free_packets.push(flow.first);
-        flow.first = first.next;
-        flow.bytes -= u64::from(first.len);
-        self.bytes -= u64::from(first.len);
+    fn take_first(&mut self, at: u32) -> Entry {
+        let entry = self.unlink(at);
         self.note_room(at);
         let flow = &mut self.flows[at as usize];
         if flow.is_gated() {

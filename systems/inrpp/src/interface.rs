@@ -114,7 +114,7 @@ impl Port {
     }
 
     /// A neighbour asks for a detour over its link. Returns whether it takes all that comes: nothing waits, and with limits there is
-    /// room for what a detour brings until its router decides anew.
+    /// room for what a detour brings until its router decides again.
     pub(super) fn is_asked(&mut self, config: &Config, now: Time) -> bool {
         self.asked = now + config.decision_interval + config.probe_interval;
         let has_room = config.backpressure != Backpressure::Limits || self.cache.committed() <= self.room(now);

@@ -236,8 +236,7 @@ pub trait Egress {
     /// Sends a packet that was held, by its own next hop's interface, or around it; it carries what the router writes on it.
     fn send(&mut self, packet: Handle, way: Way, said: Option<Notification>);
 
-    /// With limits: tells those before how far a flow may come, by an ACK of the router's own, a window update, as the
-    /// flow's last ACK had it otherwise.
+    /// With limits: sends a window update, an ACK of the router's own that repeats the flow's last one but for its limit.
     fn update(&mut self, flow: u64, ack: &LimitFields);
 
     /// Drops a packet that was held.

@@ -85,7 +85,7 @@ impl Router {
             port.meter.sent(meta.len);
             if self.config.backpressure == Backpressure::Limits {
                 port.cache.passes();
-                self.tell(to, out);
+                self.send_updates(to, out);
             }
             return Fate::Forward;
         }
@@ -411,20 +411,21 @@ impl Router {
         self.schedule_from(now, at, now + Span::from_nanos(config.probe_interval.as_nanos() / 16 + 1), out);
     }
 
-    /// Hands packets of the cache to the detours and to the link, as far as these have room, and tells those before what may
-    /// come in their place.
+    /// Hands packets of the cache to the detours and to the link, as far as these have room, and sends the window updates
+    /// that follow.
     fn drain(&mut self, now: Time, at: Port, out: &mut impl Egress) {
         self.drain_cache(now, at, out);
-        self.tell(at, out);
+        self.send_updates(at, out);
     }
 
-    /// Tells those before how far flows may come, where no ACK says it soon enough.
-    fn tell(&mut self, at: Port, out: &mut impl Egress) {
+    /// Sends the window updates of an interface.
+    fn send_updates(&mut self, at: Port, out: &mut impl Egress) {
         while let Some((flow, ack)) = self.ports[usize::from(at.0)].cache.take_update() {
             out.update(flow, &ack);
         }
     }
 
+    /// Hands packets of the cache to the detours and to the link, as far as these have room.
     fn drain_cache(&mut self, now: Time, at: Port, out: &mut impl Egress) {
         for place in 0..self.ports[usize::from(at.0)].detours.len() {
             loop {

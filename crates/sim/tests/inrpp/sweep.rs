@@ -151,8 +151,8 @@ impl Outcome {
 
 #[test]
 fn with_default_settings_it_is_no_worse_than_tcp_fair_and_without_loss() {
-    // A prime, so that these cells have all values of each. Some among them fail if
-    // room for detours is kept where nobody asks.
+    // A prime, so that these cells have all values of each. Some of them fail if caches keep room for detours that no neighbour
+    // asks for.
     for cell in all().into_iter().skip(11).step_by(37) {
         let outcome = cell.play();
         assert!(outcome.holds(), "{cell:?}: {outcome:?}");

@@ -21,15 +21,17 @@ pub(super) struct Limits {
     seen: u32,
     /// How far it may come; zero: no ACK of it has passed.
     limit: u32,
-    /// The end of what has arrived at the receiver, and how far those before were told that it may come.
+    /// Bytes from `seen` to `limit`.
+    promised: u64,
+    /// The end of what has arrived at the receiver.
     acked: u32,
-    told: u32,
+    /// The limit that was advertised last, by an ACK or a window update: the lesser of ours and the next router's.
+    advertised: u32,
     /// [`LimitFields::back`] of its last ACK.
     back: u32,
     /// Its longest packet.
     len: u32,
-    /// Bytes between the two.
-    promised: u64,
+    /// When a packet or an ACK of it came last.
     touched: Time,
 }
 
@@ -59,10 +61,9 @@ impl Cache {
             return u32::MAX;
         }
         let flow = &mut self.flows[at as usize];
-        let could = may_leave(flow, &self.packets);
+        let (could, has_packets) = (may_leave(flow, &self.packets), flow.first != NONE);
         // None is known before the first ACK, and none is taken back.
         flow.next = if flow.limits.limit == 0 { next } else { flow.next.max(next) };
-        let can = may_leave(flow, &self.packets);
         self.limited += u32::from(flow.limits.limit == 0);
         (flow.limits.touched, flow.served) = (now, now);
         self.high = high;
@@ -71,12 +72,9 @@ impl Cache {
         let flow = &mut self.flows[at as usize];
         flow.limits.limit = limit;
         flow.limits.count(&mut self.promised);
-        (flow.limits.acked, flow.limits.told, flow.limits.back) = (acked, limit.min(flow.next), back);
-        if flow.first != NONE && could != can {
-            let (from, to) =
-                if can { (&mut self.waiting, &mut self.ready) } else { (&mut self.ready, &mut self.waiting) };
-            from.remove(&mut self.links, at);
-            to.push_back(&mut self.links, at);
+        (flow.limits.acked, flow.limits.advertised, flow.limits.back) = (acked, limit.min(flow.next), back);
+        if has_packets {
+            self.refile(at, could);
         }
         limit
     }
@@ -100,9 +98,10 @@ impl Cache {
         self.note_room(self.last);
     }
 
-    /// A packet of a flow has left: if much more may come than its ACKs have said, those before are to be told.
+    /// A packet of a flow has left: if much more may come than was advertised, a window update is to be sent.
     ///
-    /// ACKs of a burst are a burst. Between two, packets leave, and a round trip would pass until that is known.
+    /// The ACKs of a burst are a burst. Packets leave between two bursts, and without an update a round trip would pass before
+    /// the sender learns of it.
     pub(super) fn note_room(&mut self, at: u32) {
         let flow = &self.flows[at as usize];
         if flow.limits.limit == 0 || flow.bytes + flow.limits.promised >= self.worth {
@@ -110,18 +109,18 @@ impl Cache {
         }
         let Flow { limits, next, key, .. } = *flow;
         let (limit, part) = self.allowed(at);
-        let more = limit.min(next).saturating_sub(limits.told);
+        let more = limit.min(next).saturating_sub(limits.advertised);
         if u64::from(more) < (part / PART).max(MIN_PACKETS) {
             return;
         }
         let flow = &mut self.flows[at as usize];
-        (flow.limits.limit, flow.limits.told) = (limit, limit.min(next));
+        (flow.limits.limit, flow.limits.advertised) = (limit, limit.min(next));
         flow.limits.count(&mut self.promised);
-        let Limits { acked, back, told, .. } = flow.limits;
-        self.updates.push((key, LimitFields { acked, limit: told, back, ..LimitFields::default() }));
+        let Limits { acked, back, advertised, .. } = flow.limits;
+        self.updates.push((key, LimitFields { acked, limit: advertised, back, ..LimitFields::default() }));
     }
 
-    /// What those before are to be told beside ACKs.
+    /// Takes a window update that is to be sent, with its flow.
     pub(crate) fn take_update(&mut self) -> Option<(u64, LimitFields)> {
         self.updates.pop()
     }
@@ -161,9 +160,8 @@ impl Cache {
         (flow.next, flow.limits) = (u32::MAX, Limits::default());
         if flow.first == NONE {
             self.forget(at);
-        } else if !could && self.may_leave(at) {
-            self.waiting.remove(&mut self.links, at);
-            self.ready.push_back(&mut self.links, at);
+        } else {
+            self.refile(at, could);
         }
     }
 }
