@@ -3,7 +3,10 @@
 use std::fmt::Debug;
 
 use sidestep_net::{Span, Time};
-use sidestep_proto::{packet::Packet, tcp::Signals};
+use sidestep_proto::{
+    packet::{Kind, Packet},
+    tcp::{Acked, Signals},
+};
 
 use super::{flows::FlowId, steering::Steering, world::World};
 
@@ -11,14 +14,62 @@ use super::{flows::FlowId, steering::Steering, world::World};
 ///
 /// After each call the engine sends what lies in the [`Outbox`], and asks each half when it wants to be woken.
 pub trait Endpoint: Debug + Send {
+    /// The sender begins to connect.
+    fn connect(&mut self);
+
+    /// Sends what the sender may send now.
+    fn transmit(&mut self, now: Time, out: &mut Outbox);
+
+    /// A SYN has reached the receiver.
+    fn handle_syn(&mut self, now: Time, packet: &Packet, out: &mut Outbox);
+
+    /// Data has reached the receiver.
+    fn handle_data(&mut self, now: Time, packet: &Packet, out: &mut Outbox);
+
+    /// An ACK or a SYN-ACK has reached the sender, which transmits next.
+    fn handle_ack(&mut self, now: Time, packet: &Packet) -> Acked;
+
+    /// The time of [`poll_timeout`](Self::poll_timeout) has come for the sender, which transmits next.
+    fn handle_sender_timeout(&mut self, now: Time) -> Signals;
+
+    /// The time of [`poll_timeout`](Self::poll_timeout) has come for the receiver.
+    fn handle_receiver_timeout(&mut self, now: Time, out: &mut Outbox);
+
     /// The flow begins.
-    fn open(&mut self, now: Time, out: &mut Outbox);
+    fn open(&mut self, now: Time, out: &mut Outbox) {
+        self.connect();
+        self.transmit(now, out);
+    }
 
     /// A packet has arrived at the end that it was for; its kind shows which.
-    fn handle_packet(&mut self, now: Time, packet: &Packet, out: &mut Outbox) -> Progress;
+    fn handle_packet(&mut self, now: Time, packet: &Packet, out: &mut Outbox) -> Progress {
+        match packet.kind {
+            Kind::Syn => self.handle_syn(now, packet, out),
+            Kind::Data => self.handle_data(now, packet, out),
+            Kind::Ack | Kind::SynAck => {
+                let acked = self.handle_ack(now, packet);
+                self.transmit(now, out);
+                return Progress { acked: acked.segments > 0, signals: acked.signals };
+            }
+            Kind::HandshakeAck | Kind::LastAck | Kind::Cbr | Kind::Control => {}
+        }
+        Progress::default()
+    }
 
     /// The time of [`poll_timeout`](Self::poll_timeout) has come for a half.
-    fn handle_timeout(&mut self, now: Time, half: Half, out: &mut Outbox) -> Progress;
+    fn handle_timeout(&mut self, now: Time, half: Half, out: &mut Outbox) -> Progress {
+        match half {
+            Half::Sender => {
+                let signals = self.handle_sender_timeout(now);
+                self.transmit(now, out);
+                Progress { acked: false, signals }
+            }
+            Half::Receiver => {
+                self.handle_receiver_timeout(now, out);
+                Progress::default()
+            }
+        }
+    }
 
     /// When a half wants to be woken; `None`: never.
     fn poll_timeout(&self, half: Half) -> Option<Time>;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments, Sizes};
+use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Segments, Sizes};
 use sidestep_net::{ArcId, Channel, NodeId, Span, Time, Topology};
 use sidestep_proto::{
     link::LinkState,
     packet::{Kind, Packet},
-    tcp::{self, Algorithm, Profile},
+    tcp::{self, Acked, Algorithm, Profile, Signals},
 };
 use sidestep_scenario::SystemInfo;
 use sidestep_sim::{
@@ -73,8 +73,13 @@ impl Ends {
         }
         Ends { config, sender, receiver: Receiver::new(&config), segments }
     }
+}
 
-    /// Sends what the sender may send now.
+impl Endpoint for Ends {
+    fn connect(&mut self) {
+        self.sender.open();
+    }
+
     fn transmit(&mut self, now: Time, out: &mut Outbox) {
         while let Some(transmit) = self.sender.poll_transmit(&self.config, now) {
             let rtt = self.sender.tcp().srtt().map_or(0, |srtt| (srtt.as_nanos() / 1_000) as u32);
@@ -82,47 +87,28 @@ impl Ends {
             out.send(Half::Sender, packet);
         }
     }
-}
 
-impl Endpoint for Ends {
-    fn open(&mut self, now: Time, out: &mut Outbox) {
-        self.sender.open();
-        self.transmit(now, out);
+    fn handle_syn(&mut self, now: Time, packet: &Packet, out: &mut Outbox) {
+        let reply = self.receiver.handle_syn(&self.config, now, packet);
+        reply.into_iter().for_each(|reply| out.send(Half::Receiver, self.segments.answer(reply)));
     }
 
-    fn handle_packet(&mut self, now: Time, packet: &Packet, out: &mut Outbox) -> Progress {
-        match packet.kind {
-            Kind::Syn => {
-                let reply = self.receiver.handle_syn(&self.config, now, packet);
-                reply.into_iter().for_each(|reply| out.send(Half::Receiver, self.segments.answer(reply)));
-            }
-            Kind::Data => {
-                let mut reply = |ack: Packet| out.send(Half::Receiver, self.segments.answer(ack));
-                self.receiver.handle_data(&self.config, now, packet, &mut reply);
-            }
-            Kind::Ack | Kind::SynAck => {
-                let acked = self.sender.handle_ack(&self.config, now, packet);
-                self.transmit(now, out);
-                return Progress { acked: acked.segments > 0, signals: acked.signals };
-            }
-            Kind::HandshakeAck | Kind::LastAck | Kind::Cbr | Kind::Control => {}
-        }
-        Progress::default()
+    fn handle_data(&mut self, now: Time, packet: &Packet, out: &mut Outbox) {
+        let mut reply = |ack: Packet| out.send(Half::Receiver, self.segments.answer(ack));
+        self.receiver.handle_data(&self.config, now, packet, &mut reply);
     }
 
-    fn handle_timeout(&mut self, now: Time, half: Half, out: &mut Outbox) -> Progress {
-        match half {
-            Half::Sender => {
-                let signals = self.sender.handle_timeout(&self.config, now);
-                self.transmit(now, out);
-                Progress { acked: false, signals }
-            }
-            Half::Receiver => {
-                if let Some(ack) = self.receiver.handle_timeout(&self.config, now) {
-                    out.send(Half::Receiver, self.segments.answer(ack));
-                }
-                Progress::default()
-            }
+    fn handle_ack(&mut self, now: Time, packet: &Packet) -> Acked {
+        self.sender.handle_ack(&self.config, now, packet)
+    }
+
+    fn handle_sender_timeout(&mut self, now: Time) -> Signals {
+        self.sender.handle_timeout(&self.config, now)
+    }
+
+    fn handle_receiver_timeout(&mut self, now: Time, out: &mut Outbox) {
+        if let Some(ack) = self.receiver.handle_timeout(&self.config, now) {
+            out.send(Half::Receiver, self.segments.answer(ack));
         }
     }
 

@@ -8,12 +8,12 @@ use std::{
     },
 };
 
-use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments};
+use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Segments};
 use sidestep_net::{ArcId, Bytes, Channel, Rate, Span, Time, Topology};
 use sidestep_proto::{
     link::LinkState,
-    packet::{Flags, Kind, Packet},
-    tcp::{self, Receiver},
+    packet::{Flags, Packet},
+    tcp::{self, Acked, Receiver, Signals},
 };
 
 use super::{read_fields, sizes, with_fields, with_nonces};
@@ -147,17 +147,6 @@ impl Ends {
         Ends { config, sender, receiver, share, segments, echo, heard: None }
     }
 
-    /// Sends what the sender may send now.
-    fn transmit(&mut self, now: Time, out: &mut Outbox) {
-        self.share();
-        self.sender.pause_until(self.share.busy_until());
-        while let Some((transmit, nonces)) = self.sender.poll_transmit(&self.config, now) {
-            let packet = self.segments.packet(now, transmit);
-            out.send(Half::Sender, with_nonces(packet, nonces));
-            self.share();
-        }
-    }
-
     /// Makes the sender take its share of its host's link.
     fn share(&mut self) {
         self.sender.set_rate(self.share.of(self.sender.is_open()));
@@ -173,48 +162,45 @@ fn answer(segments: &Segments, ack: Packet, echo: &mut Option<Notification>) -> 
 }
 
 impl Endpoint for Ends {
-    fn open(&mut self, now: Time, out: &mut Outbox) {
+    fn connect(&mut self) {
         self.sender.open();
-        self.transmit(now, out);
     }
 
-    fn handle_packet(&mut self, now: Time, packet: &Packet, out: &mut Outbox) -> Progress {
-        match packet.kind {
-            Kind::Syn => {
-                let reply = self.receiver.handle_syn(&self.config, now, packet);
-                reply.into_iter().for_each(|reply| out.send(Half::Receiver, answer(&self.segments, reply, &mut None)));
-            }
-            Kind::Data => {
-                if self.echo {
-                    self.heard = read_fields(packet).notification.or(self.heard);
-                }
-                let (segments, heard) = (&self.segments, &mut self.heard);
-                let mut reply = |ack: Packet| out.send(Half::Receiver, answer(segments, ack, heard));
-                self.receiver.handle_data(&self.config, now, packet, &mut reply);
-            }
-            Kind::Ack | Kind::SynAck => {
-                let acked = self.sender.handle_ack(&self.config, now, packet, &read_fields(packet));
-                self.transmit(now, out);
-                return Progress { acked: acked.segments > 0, signals: acked.signals };
-            }
-            Kind::HandshakeAck | Kind::LastAck | Kind::Cbr | Kind::Control => {}
+    fn transmit(&mut self, now: Time, out: &mut Outbox) {
+        self.share();
+        self.sender.pause_until(self.share.busy_until());
+        while let Some((transmit, nonces)) = self.sender.poll_transmit(&self.config, now) {
+            let packet = self.segments.packet(now, transmit);
+            out.send(Half::Sender, with_nonces(packet, nonces));
+            self.share();
         }
-        Progress::default()
     }
 
-    fn handle_timeout(&mut self, now: Time, half: Half, out: &mut Outbox) -> Progress {
-        match half {
-            Half::Sender => {
-                let signals = self.sender.handle_timeout(&self.config, now);
-                self.transmit(now, out);
-                Progress { acked: false, signals }
-            }
-            Half::Receiver => {
-                if let Some(ack) = self.receiver.handle_timeout(&self.config, now) {
-                    out.send(Half::Receiver, answer(&self.segments, ack, &mut self.heard));
-                }
-                Progress::default()
-            }
+    fn handle_syn(&mut self, now: Time, packet: &Packet, out: &mut Outbox) {
+        let reply = self.receiver.handle_syn(&self.config, now, packet);
+        reply.into_iter().for_each(|reply| out.send(Half::Receiver, answer(&self.segments, reply, &mut None)));
+    }
+
+    fn handle_data(&mut self, now: Time, packet: &Packet, out: &mut Outbox) {
+        if self.echo {
+            self.heard = read_fields(packet).notification.or(self.heard);
+        }
+        let (segments, heard) = (&self.segments, &mut self.heard);
+        let mut reply = |ack: Packet| out.send(Half::Receiver, answer(segments, ack, heard));
+        self.receiver.handle_data(&self.config, now, packet, &mut reply);
+    }
+
+    fn handle_ack(&mut self, now: Time, packet: &Packet) -> Acked {
+        self.sender.handle_ack(&self.config, now, packet, &read_fields(packet))
+    }
+
+    fn handle_sender_timeout(&mut self, now: Time) -> Signals {
+        self.sender.handle_timeout(&self.config, now)
+    }
+
+    fn handle_receiver_timeout(&mut self, now: Time, out: &mut Outbox) {
+        if let Some(ack) = self.receiver.handle_timeout(&self.config, now) {
+            out.send(Half::Receiver, answer(&self.segments, ack, &mut self.heard));
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use sidestep_engine::{Endpoint, FlowSpec, Half, Outbox, Progress, Segments, Sizes};
+use sidestep_engine::{Endpoint, FlowSpec, Half, Outbox, Segments, Sizes};
 use sidestep_net::{ArcId, Bytes, Rate, Span, Time};
 use sidestep_proto::{
     packet::{Flags, Kind, Packet},
-    tcp::{self, Receiver, Sender},
+    tcp::{self, Acked, Receiver, Sender, Signals},
 };
 
 use super::host::{Links, Share};
@@ -41,7 +41,26 @@ impl LimitedEnds {
         LimitedEnds { config, sender, receiver, segments, share, paced: Time::ZERO, wakes: None }
     }
 
-    /// Sends what the sender may send now.
+    /// The rate that spreads the window over a round trip, once one is known, with the part more that Linux has in congestion
+    /// avoidance. A burst would come back as a burst of ACKs, and between bursts routers could tell no limits.
+    fn asked(&self, len: u16) -> Rate {
+        let Some(srtt) = self.sender.srtt() else { return Rate::from_bits_per_sec(u64::MAX) };
+        let window = u64::from(self.sender.receive_window().max(2)) * u64::from(len);
+        Rate::from_bits_per_sec((window as f64 * 8.0 * SPREAD / srtt.as_secs_f64().max(1e-9)) as u64)
+    }
+}
+
+/// An answer of the receiver's, complete. It closes when it has read all: routers see by its FIN that the flow has ended.
+fn answer(segments: &Segments, ack: Packet) -> Packet {
+    let closes = Flags::when(ack.kind == Kind::Ack && ack.seq == segments.count(), Flags::FIN);
+    Packet { flags: ack.flags.with(Flags::CUSTODY).with(closes), ..segments.answer(ack) }
+}
+
+impl Endpoint for LimitedEnds {
+    fn connect(&mut self) {
+        self.sender.open();
+    }
+
     fn transmit(&mut self, now: Time, out: &mut Outbox) {
         self.wakes = None;
         loop {
@@ -60,61 +79,28 @@ impl LimitedEnds {
         }
     }
 
-    /// The rate that spreads the window over a round trip, once one is known, with the part more that Linux has in congestion
-    /// avoidance. A burst would come back as a burst of ACKs, and between bursts routers could tell no limits.
-    fn asked(&self, len: u16) -> Rate {
-        let Some(srtt) = self.sender.srtt() else { return Rate::from_bits_per_sec(u64::MAX) };
-        let window = u64::from(self.sender.receive_window().max(2)) * u64::from(len);
-        Rate::from_bits_per_sec((window as f64 * 8.0 * SPREAD / srtt.as_secs_f64().max(1e-9)) as u64)
-    }
-}
-
-/// An answer of the receiver's, complete. It closes when it has read all: routers see by its FIN that the flow has ended.
-fn answer(segments: &Segments, ack: Packet) -> Packet {
-    let closes = Flags::when(ack.kind == Kind::Ack && ack.seq == segments.count(), Flags::FIN);
-    Packet { flags: ack.flags.with(Flags::CUSTODY).with(closes), ..segments.answer(ack) }
-}
-
-impl Endpoint for LimitedEnds {
-    fn open(&mut self, now: Time, out: &mut Outbox) {
-        self.sender.open();
-        self.transmit(now, out);
+    fn handle_syn(&mut self, now: Time, packet: &Packet, out: &mut Outbox) {
+        let reply = self.receiver.handle_syn(&self.config, now, packet);
+        reply.into_iter().for_each(|reply| out.send(Half::Receiver, answer(&self.segments, reply)));
     }
 
-    fn handle_packet(&mut self, now: Time, packet: &Packet, out: &mut Outbox) -> Progress {
+    fn handle_data(&mut self, now: Time, packet: &Packet, out: &mut Outbox) {
         let segments = &self.segments;
-        match packet.kind {
-            Kind::Syn => {
-                let reply = self.receiver.handle_syn(&self.config, now, packet);
-                reply.into_iter().for_each(|reply| out.send(Half::Receiver, answer(segments, reply)));
-            }
-            Kind::Data => {
-                let mut reply = |ack: Packet| out.send(Half::Receiver, answer(segments, ack));
-                self.receiver.handle_data(&self.config, now, packet, &mut reply);
-            }
-            Kind::Ack | Kind::SynAck => {
-                let acked = self.sender.handle_ack(&self.config, now, packet);
-                self.transmit(now, out);
-                return Progress { acked: acked.segments > 0, signals: acked.signals };
-            }
-            Kind::HandshakeAck | Kind::LastAck | Kind::Cbr | Kind::Control => {}
-        }
-        Progress::default()
+        let mut reply = |ack: Packet| out.send(Half::Receiver, answer(segments, ack));
+        self.receiver.handle_data(&self.config, now, packet, &mut reply);
     }
 
-    fn handle_timeout(&mut self, now: Time, half: Half, out: &mut Outbox) -> Progress {
-        match half {
-            Half::Sender => {
-                let signals = self.sender.handle_timeout(&self.config, now);
-                self.transmit(now, out);
-                Progress { acked: false, signals }
-            }
-            Half::Receiver => {
-                if let Some(ack) = self.receiver.handle_timeout(&self.config, now) {
-                    out.send(Half::Receiver, answer(&self.segments, ack));
-                }
-                Progress::default()
-            }
+    fn handle_ack(&mut self, now: Time, packet: &Packet) -> Acked {
+        self.sender.handle_ack(&self.config, now, packet)
+    }
+
+    fn handle_sender_timeout(&mut self, now: Time) -> Signals {
+        self.sender.handle_timeout(&self.config, now)
+    }
+
+    fn handle_receiver_timeout(&mut self, now: Time, out: &mut Outbox) {
+        if let Some(ack) = self.receiver.handle_timeout(&self.config, now) {
+            out.send(Half::Receiver, answer(&self.segments, ack));
         }
     }
 
