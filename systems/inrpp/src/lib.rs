@@ -12,6 +12,9 @@
 //! [`Egress`], and wakes it at [`Router::poll_timeout`].
 
 mod cache;
+#[cfg(feature = "daemon")]
+#[expect(clippy::disallowed_methods, reason = "a daemon has a clock and threads")]
+pub mod daemon;
 mod detour;
 mod fields;
 mod interface;

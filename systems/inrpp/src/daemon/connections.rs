@@ -1,0 +1,1 @@
+//! TCP connections that pass: window scales, sequence numbers, the last ACK.

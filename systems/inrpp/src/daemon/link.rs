@@ -1,0 +1,1 @@
+//! Links to neighbours: UDP, Ethernet, TCP.

@@ -1,0 +1,1 @@
+//! What neighbours say to each other beside packets: hellos, probes and grants.

@@ -1,0 +1,1 @@
+//! What the daemon needs of a machine, and how its program is tried.

@@ -1,0 +1,1 @@
+//! Restores the order of a flow's packets that detours have disturbed.

@@ -1,0 +1,1 @@
+//! The shim before each packet between neighbours.

@@ -1,0 +1,1 @@
+//! Packets that wait.

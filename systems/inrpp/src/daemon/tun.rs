@@ -1,0 +1,1 @@
+//! TUN devices with super-packets.
