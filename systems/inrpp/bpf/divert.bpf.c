@@ -8,4 +8,4 @@ int sidestep_divert(struct __sk_buff *packet)
 	return -1;
 }
 
-char license[] SEC("license") = "Dual BSD/GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
