@@ -38,6 +38,7 @@ pub fn lab() -> sidestep_lab::Registry {
         .with(sidestep_semper::lab::Semper)
         .with(sidestep_semper::lab::SemperStateful)
         .with(sidestep_route_control::lab::RouteControl)
+        .with(sidestep_inrpp::lab::Inrpp)
 }
 
 /// The commands of the systems' daemons, and what `doctor` asks of them, in the order in which they are listed to people.
@@ -55,9 +56,11 @@ pub fn commands() -> sidestep_command::Registry {
         .with(sidestep_semper::command::stop())
         .with(sidestep_mptcp::command::mptcp_pm())
         .with(sidestep_route_control::command::reflector())
+        .with(sidestep_inrpp::command::inrpp())
         .with_examination(sidestep_pathchanger::command::PathchangerExamination)
         .with_examination(lab_needs::LAB)
         .with_examination(sidestep_mptcp::daemon::needs::PATH_MANAGER)
         .with_examination(sidestep_semper::command::SemperExamination)
         .with_examination(sidestep_route_control::command::RouteControlExamination)
+        .with_examination(sidestep_inrpp::command::InrppExamination)
 }

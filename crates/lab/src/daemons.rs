@@ -15,8 +15,8 @@ use std::{
 };
 
 use sidestep_linux::cgroup::Cgroup;
-use sidestep_net::{NodeId, Topology};
-use sidestep_results::Recorder;
+use sidestep_net::{NodeId, Time, Topology};
+use sidestep_results::{Recorder, SamplePoint};
 use sidestep_scenario::Scenario;
 
 use crate::{
@@ -63,6 +63,11 @@ type WatchOf = dyn Fn(&Surroundings<'_>) -> Box<dyn Watch> + Send + Sync;
 pub trait Watch: fmt::Debug {
     /// Reads what is new; called at each sample and before the daemons end. Moves since `epoch` go to `recorder`.
     fn catch_up(&mut self, network: &Network, epoch: Monotonic, recorder: &mut Recorder) -> Result<(), LabError>;
+
+    /// Rows of `series.csv` about what was read last.
+    fn samples(&self, _now: Time) -> Vec<SamplePoint> {
+        Vec::new()
+    }
 
     /// The name of the path that a connection of a host takes whose socket has this mark; `None` if that is the default route.
     fn path(&self, _host: NodeId, _remote: Ipv6Addr, _mark: u32) -> Option<&str> {
@@ -231,6 +236,11 @@ impl Daemons {
     /// Reads what they report since the last time.
     pub fn catch_up(&mut self, network: &Network, epoch: Monotonic, recorder: &mut Recorder) -> Result<(), LabError> {
         self.watches.iter_mut().try_for_each(|watch| watch.catch_up(network, epoch, recorder))
+    }
+
+    /// Rows of `series.csv` about what was read last.
+    pub fn samples(&self, now: Time) -> impl Iterator<Item = SamplePoint> {
+        self.watches.iter().flat_map(move |watch| watch.samples(now))
     }
 
     /// The name of the path that a connection takes, if a daemon has moved it.

@@ -78,6 +78,25 @@ impl Tap {
     }
 }
 
+/// Makes a TUN interface, as daemons do that take packets from the kernel, and lets it go: whether there are such, with a header
+/// that describes super-packets, and segmentation of TCP.
+pub(crate) fn try_tun(name: &str) -> Result<()> {
+    let what = || format!("creating TUN interface {name}");
+    let mut request = request_for(name)?;
+    let device = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun");
+    let fd = OwnedFd::from(device.map_err(|error| open_error(what(), error))?);
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+    set(&fd, libc::TUNSETIFF, &request)
+        .map_err(|error| LinuxError::new(what(), error, "the `tun` module (CONFIG_TUN)"))?;
+    let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    // SAFETY: the request takes its argument by value, and keeps nothing.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offloads)) };
+    if done < 0 {
+        return Err(LinuxError::io(format!("segmentation on TUN interface {name}"), io::Error::last_os_error()));
+    }
+    Ok(())
+}
+
 /// `_IOW('T', 226, int)` of linux/if_tun.h, which libc does not name (Linux 5.0).
 const TUNSETCARRIER: libc::Ioctl = 0x4004_54e2;
 

@@ -395,6 +395,15 @@ impl Cache {
         }
     }
 
+    /// Frees all flows, from gates and from limits of the next router.
+    pub(super) fn let_all_leave(&mut self) {
+        while let Some(at) = self.waiting.first() {
+            let flow = &mut self.flows[at as usize];
+            (flow.gate, flow.credits, flow.next) = (Nonce::default(), 0, u32::MAX);
+            self.refile(at, false);
+        }
+    }
+
     fn free_those(&mut self, which: impl Fn(&Flow) -> bool) {
         for at in self.ready.iter(&self.links).chain(self.waiting.iter(&self.links)) {
             let flow = &mut self.flows[at as usize];

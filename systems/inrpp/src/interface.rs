@@ -108,6 +108,19 @@ impl Port {
         }
     }
 
+    /// Sets with which interfaces its detours begin; those that it had keep their rates.
+    pub(super) fn set_detours(&mut self, config: &Config, now: Time, over: Vec<crate::Port>) {
+        let had = std::mem::take(&mut self.detours);
+        let of = |over: &crate::Port| had.iter().find(|detour| detour.over == *over).cloned();
+        self.detours = over.iter().map(|over| of(over).unwrap_or_else(|| Detour::new(*over))).collect();
+        self.is.detours = over;
+        if self.detours.is_empty() {
+            (self.probes, self.decides) = (Time::MAX, Time::MAX);
+        } else if self.state != State::Push && self.probes == Time::MAX {
+            (self.probes, self.decides) = (now, now + config.decision_interval);
+        }
+    }
+
     /// With limits, what flows may have here: what they store, and what may come of them.
     pub(super) fn room(&self, now: Time) -> Bytes {
         if now < self.asked { self.is.high - self.is.reserved } else { self.is.high }

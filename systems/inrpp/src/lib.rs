@@ -12,12 +12,17 @@
 //! [`Egress`], and wakes it at [`Router::poll_timeout`].
 
 mod cache;
+#[cfg(feature = "command")]
+#[expect(clippy::disallowed_methods, reason = "a command that looks again and again has a clock")]
+pub mod command;
 #[cfg(feature = "daemon")]
 #[expect(clippy::disallowed_methods, reason = "a daemon has a clock and threads")]
 pub mod daemon;
 mod detour;
 mod fields;
 mod interface;
+#[cfg(feature = "lab")]
+pub mod lab;
 mod measures;
 mod nonces;
 mod router;
@@ -158,6 +163,15 @@ impl Interface {
         let others = rate.bytes_in(buffer);
         let reserved = Bytes::default();
         Interface { rate, buffer, cache, high, low, reserved, others, key, nonce, detours: Vec::new() }
+    }
+
+    /// With limits: all of the cache may be promised, but for what neighbours' detours may bring while they ask for some. That has no
+    /// limit here, and comes until their routers decide again. Returns how much that is.
+    pub fn keep_room(&mut self, decides: Span) -> Bytes {
+        self.high = self.cache;
+        self.low = Bytes::new(self.high.get() / 2);
+        self.reserved = self.rate.bytes_in(decides).min(Bytes::new(self.cache.get() / 2));
+        self.reserved
     }
 }
 

@@ -231,6 +231,32 @@ impl Router {
         self.schedule(now, port, out);
     }
 
+    /// The detours of an interface begin with these from now on: neighbours have come or gone. One that is no interface, is the
+    /// interface itself, or has no router at its other end is left out.
+    pub fn set_detours(&mut self, now: Time, of: Port, over: &[Port], out: &mut impl Egress) {
+        let is_neighbour =
+            |over: &&Port| **over != of && self.ports.get(usize::from(over.0)).is_some_and(|at| at.is.key.is_some());
+        let over: Vec<Port> = over.iter().filter(is_neighbour).copied().collect();
+        let Some(port) = self.ports.get_mut(usize::from(of.0)) else { return };
+        port.set_detours(&self.config, now, over);
+        self.schedule(now, of, out);
+    }
+
+    /// Takes out all that waits for an interface, whose link is gone or whose router ends, and calls `with` for each, in the order in
+    /// which it would leave. The driver sends it by another path.
+    pub fn evacuate(&mut self, now: Time, at: Port, out: &mut impl Egress, mut with: impl FnMut(Handle)) {
+        let config = self.config;
+        let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return };
+        port.cache.let_all_leave();
+        while let Some(entry) = port.cache.pop() {
+            with(entry.handle);
+        }
+        // What may come now has no limit that was given for this cache.
+        while port.cache.take_update().is_some() {}
+        port.update(&config, now);
+        self.schedule(now, at, out);
+    }
+
     /// Handles what is due.
     pub fn handle_timeout(&mut self, now: Time, out: &mut impl Egress) {
         for at in 0..self.ports.len() {
@@ -285,6 +311,11 @@ impl Router {
         let detours = self.ports.get(usize::from(port.0)).map_or(&[][..], |of| &of.detours);
         let rate = detours.iter().find(|of| of.over == over).map_or(0.0, |of| of.rate());
         Rate::from_bits_per_sec((rate * 8.0) as u64)
+    }
+
+    /// With which interfaces the detours of an interface begin.
+    pub fn detours(&self, port: Port) -> impl Iterator<Item = Port> {
+        self.ports.get(usize::from(port.0)).into_iter().flat_map(|of| of.detours.iter().map(|detour| detour.over))
     }
 
     /// What an interface has done so far.

@@ -190,6 +190,21 @@ impl Default for InrppSettings {
 }
 
 impl InrppSettings {
+    /// What the core has of them.
+    pub fn config(&self) -> crate::Config {
+        crate::Config {
+            probe_interval: self.probe_interval,
+            decision_interval: self.decision_interval,
+            alpha: self.alpha,
+            backpressure: self.backpressure,
+            expiry: self.expiry,
+            ack_processing: self.ack_processing,
+            credit: self.credit,
+            notifications: self.notifications,
+            preset: self.preset,
+        }
+    }
+
     /// With limits nothing is set that only notices have.
     fn check_notices(&self) -> Result<(), SettingError> {
         let usual = InrppSettings::default();

@@ -51,17 +51,7 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
     if settings.preset == Preset::Ns3 {
         settings.credit = Credit::RoundRobin;
     }
-    let config = crate::Config {
-        probe_interval: settings.probe_interval,
-        decision_interval: settings.decision_interval,
-        alpha: settings.alpha,
-        backpressure: settings.backpressure,
-        expiry: settings.expiry,
-        ack_processing: settings.ack_processing,
-        credit: settings.credit,
-        notifications: settings.notifications,
-        preset: settings.preset,
-    };
+    let config = settings.config();
     let topology = &context.scenario.topology;
     let borders = borders(topology, &settings).map_err(|problem| context.bad_value("borders", problem))?;
     let (mut probed, mut unkept) = (BTreeSet::new(), None);

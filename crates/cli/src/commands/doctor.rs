@@ -216,7 +216,8 @@ mod tests {
         assert!(
             page.ends_with(
                 "\nagent         can work here\nrouter        can work here\nlab           lacks 1 of the above\n\
-                 mptcp-pm      can work here\nedge          can work here\nroute-control can work here\n"
+                 mptcp-pm      can work here\nedge          can work here\nroute-control can work here\n\
+                 inrpp         can work here\n"
             ),
             "{page}"
         );
@@ -257,21 +258,23 @@ mod tests {
             assert_eq!(value["schema"], 1);
             assert_eq!(value["features"].as_array().unwrap().len(), report.features.len());
             let ready = parts().iter().map(|part| value["ready"][part.name].as_bool().unwrap()).collect::<Vec<_>>();
-            <[bool; 6]>::try_from(ready).unwrap()
+            <[bool; 7]>::try_from(ready).unwrap()
         };
-        assert_eq!(ready("nothing"), [true; 6]);
-        assert_eq!(ready("tap"), [true, true, false, true, true, true]);
-        assert_eq!(ready("seg6-inline"), [true, true, false, true, true, true]);
-        assert_eq!(ready("seg6-b6-encaps"), [true, false, false, true, true, true]);
-        assert_eq!(ready("sk-storage"), [false, true, false, true, true, true]);
-        assert_eq!(ready("mptcp-pm"), [true, true, true, false, true, true]);
-        assert_eq!(ready("cgroup-attach"), [false, true, true, true, true, true]);
-        assert_eq!(ready("balancer"), [true, true, true, true, false, true]);
-        assert_eq!(ready("forwarding"), [true; 6]);
-        assert_eq!(ready("mptcp-id-0"), [true; 6]);
-        assert_eq!(ready("net-admin"), [true, true, true, false, true, false]);
+        assert_eq!(ready("nothing"), [true; 7]);
+        assert_eq!(ready("tap"), [true, true, false, true, true, true, true]);
+        assert_eq!(ready("seg6-inline"), [true, true, false, true, true, true, true]);
+        assert_eq!(ready("seg6-b6-encaps"), [true, false, false, true, true, true, true]);
+        assert_eq!(ready("sk-storage"), [false, true, false, true, true, true, true]);
+        assert_eq!(ready("mptcp-pm"), [true, true, true, false, true, true, true]);
+        assert_eq!(ready("cgroup-attach"), [false, true, true, true, true, true, true]);
+        assert_eq!(ready("balancer"), [true, true, true, true, false, true, true]);
+        assert_eq!(ready("forwarding"), [true; 7]);
+        assert_eq!(ready("mptcp-id-0"), [true; 7]);
+        assert_eq!(ready("net-admin"), [true, true, true, false, true, false, true]);
+        assert_eq!(ready("tun"), [true, true, true, true, true, true, false]);
+        assert_eq!(ready("divert"), [true, true, true, true, true, true, false]);
         for useful in ["vrf", "path-mtu", "reverse-path", "sock-destroy"] {
-            assert_eq!(ready(useful), [true; 6], "{useful}");
+            assert_eq!(ready(useful), [true; 7], "{useful}");
         }
     }
 

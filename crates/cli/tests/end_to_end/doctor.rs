@@ -23,7 +23,7 @@ fn as_root_all_is_there_and_nothing_is_left() {
     ended.is_fine();
     let report = parsed(&ended);
     assert_eq!(report["schema"], 1);
-    for part in ["agent", "router", "lab", "mptcp-pm"] {
+    for part in ["agent", "router", "lab", "mptcp-pm", "inrpp"] {
         assert_eq!(report["ready"][part], true, "{report:#}");
     }
     for feature in report["features"].as_array().unwrap() {
@@ -70,8 +70,12 @@ fn what_is_taken_away_is_found_missing_and_nothing_else() {
         expected.extend(ids.iter().map(ToString::to_string));
         assert_eq!(missing(&parsed(&ended)), expected, "after {take_away}");
     };
-    without("mount -t tmpfs none /dev", 0, &["tap"]);
-    without("mount -t tmpfs none /sys/kernel", 3, &["balancer", "btf", "cgroup-attach", "path-changer", "tc-bpf"]);
+    without("mount -t tmpfs none /dev", 0, &["tap", "tun"]);
+    without(
+        "mount -t tmpfs none /sys/kernel",
+        3,
+        &["balancer", "btf", "cgroup-attach", "divert", "path-changer", "tc-bpf"],
+    );
     let groups = format!("umount -l {}", cgroup::mount_point().unwrap().display());
     // Root reaches them nevertheless: through the init process, or by a mount of its own.
     without(&groups, 0, &[]);

@@ -13,6 +13,7 @@ mod edge;
 mod errors;
 mod explain;
 mod failures;
+mod inrpp;
 mod mptcp_pm;
 mod ownership;
 mod packaged;

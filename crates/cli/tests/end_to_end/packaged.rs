@@ -40,6 +40,7 @@ fn every_command_that_is_shown_has_a_manual_page() {
         "sidestep-edge-route-control",
         "sidestep-lab-run",
         "sidestep-doctor",
+        "sidestep-inrpp",
         "sidestep-mptcp-pm",
         "sidestep-reflector",
     ];
@@ -69,8 +70,10 @@ fn the_dashboard_and_the_documentation_name_the_metrics_that_are_exported() {
     assert_eq!(path_managers, names(sidestep_mptcp::daemon::MPTCP_PM_METRICS));
     let reflectors = documented(include_str!("../../../../docs/probes.md"));
     assert_eq!(reflectors, names(sidestep_route_control::reflector::REFLECTOR_METRICS));
+    let inrpp_routers = documented(include_str!("../../../../docs/inrpp-router.md"));
+    assert_eq!(inrpp_routers, names(sidestep_inrpp::daemon::INRPP_METRICS));
     let others = documented(include_str!("../../../../docs/operations.md"));
-    let elsewhere = path_managers.union(&reflectors).cloned().collect();
+    let elsewhere = path_managers.iter().chain(&reflectors).chain(&inrpp_routers).cloned().collect();
     assert_eq!(others, exported.difference(&elsewhere).cloned().collect());
 }
 
@@ -83,6 +86,7 @@ fn exported() -> BTreeSet<String> {
         sidestep_route_control::daemon::ROUTE_CONTROL_METRICS,
         sidestep_mptcp::daemon::MPTCP_PM_METRICS,
         sidestep_route_control::reflector::REFLECTOR_METRICS,
+        sidestep_inrpp::daemon::INRPP_METRICS,
         sidestep_controller::CONTROLLER_METRICS,
     ];
     names(&daemons.concat())

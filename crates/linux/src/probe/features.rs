@@ -32,7 +32,7 @@ const BPF: [Feature; 9] = [
 ];
 
 /// What is mounted and set, and what networks can do.
-const MACHINE: [Feature; 27] = [
+const MACHINE: [Feature; 28] = [
     feature("bpffs", "BPF file system mounted", "4.4", ""),
     feature("reverse-path", "IPv4 packets taken from any path (no strict rp_filter)", "2.6.31", ""),
     feature(
@@ -83,6 +83,7 @@ const MACHINE: [Feature; 27] = [
         "the other end sees a second number for the same address; subflows come about all the same",
     ),
     feature("tap", "TAP devices", "2.6", ""),
+    feature("tun", "TUN devices with super-packets (IFF_VNET_HDR)", "2.6.27", ""),
     feature("sock-destroy", "ending TCP connections (SOCK_DESTROY)", "4.5", ""),
     feature("sock-diag", "lists of TCP sockets (sock_diag)", "3.3", ""),
 ];

@@ -19,11 +19,11 @@ use crate::{
     netns::{NetNs, set_sysctl},
     nftables::{Draw, DrawTable, Share},
     sock_diag::SockDiag,
-    tap::Tap,
+    tap::{self, Tap},
 };
 
 /// Everything that is tried here.
-const IDS: [&str; 17] = [
+const IDS: [&str; 18] = [
     "network-namespaces",
     "ipv6",
     "policy-routing",
@@ -39,6 +39,7 @@ const IDS: [&str; 17] = [
     "mptcp-pm",
     "mptcp-id-0",
     "tap",
+    "tun",
     "sock-destroy",
     "sock-diag",
 ];
@@ -128,6 +129,7 @@ async fn try_all(netlink: &Netlink, filter: std::result::Result<TryFilter, Findi
     findings.extend(mptcp::probe(&settings.mptcp));
     let tap = Tap::create("tap", 10);
     findings.push(("tap", tap.as_ref().map_or_else(Finding::failed, |_| Finding::present())));
+    findings.push(("tun", Finding::of(tap::try_tun("tun"))));
     // Routes with SIDs need an interface other than the loopback. Only root may be allowed to open TAP devices.
     let made = match &tap {
         Ok(_) => Ok("tap"),

@@ -1,1 +1,365 @@
-//! The thread that moves packets.
+//! The thread that moves packets: TUN devices, neighbours' links, and the core between them.
+//!
+//! All is decided when a packet leaves. What the kernel routes out of a port is read from its TUN device, and goes to the
+//! neighbour, waits, or takes a detour. What a neighbour sends goes to the kernel, unless it is on a detour.
+
+mod arriving;
+mod handover;
+mod leaving;
+mod neighbours;
+mod out;
+mod port;
+mod report;
+mod start;
+
+use std::{
+    io::{self, IoSlice},
+    os::fd::AsFd,
+    sync::{Arc, mpsc},
+};
+
+use nix::{
+    poll::{PollFd, PollFlags, ppoll},
+    sys::{eventfd::EventFd, time::TimeSpec},
+};
+use sidestep_linux::{monotonic_now, netlink};
+use sidestep_net::{Span, Time};
+
+use self::port::{Peer, PortIo};
+use super::{
+    config::{Idle, InrppConfig, RouterSettings},
+    connections::Connections,
+    divert::{Divert, Mode},
+    link::ReceiveBuffers,
+    resequence::Resequencer,
+    segments::{Joiner, VnetHeader},
+    slots::Slots,
+    status::InrppStatus,
+    tun::Tun,
+};
+use crate::{Handle, Port, Router, RouterId};
+
+/// Packets of the cache leave in batches of this time.
+const QUANTUM: Span = Span::from_micros(500);
+/// How often the program at egress is shown that the process lives: five times in the time after which it passes.
+const BEAT: Span = Span::from_millis(20);
+/// How long a flow counts as disturbed after a packet of it took a detour.
+const DISTURBED: Span = Span::from_secs(1);
+/// Super-packets of one port that are read before others have their turn.
+const BATCH: usize = 8;
+/// How often links that have lost their connection try again.
+const RECONNECT: Span = Span::from_secs(1);
+/// Without queues for so long, packets stay in the kernel where `idle` asks for that.
+const IDLE: Span = Span::from_millis(200);
+
+/// What other threads ask of this one.
+pub(super) enum Command {
+    /// What it reports about itself.
+    Status(mpsc::Sender<InrppStatus>),
+    /// To go by another configuration, as far as that is possible.
+    Config(Box<InrppConfig>),
+    /// To end.
+    Stop,
+    /// To put the programs back, as another program has removed one.
+    Attach,
+    /// To end for a successor, with all that there is.
+    HandOver,
+}
+
+/// How to reach the thread.
+#[derive(Clone, Debug)]
+pub(super) struct Mailbox {
+    commands: mpsc::Sender<Command>,
+    bell: Arc<EventFd>,
+}
+
+impl Mailbox {
+    /// Sends a command; `false` when the thread has ended.
+    pub(super) fn send(&self, command: Command) -> bool {
+        self.commands.send(command).is_ok() && self.bell.write(1).is_ok()
+    }
+}
+
+/// What has happened beside what the core and the ports count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Packets and datagrams that are none.
+    malformed: u64,
+    /// Packets for which there was no memory.
+    no_memory: u64,
+    clamped_acks: u64,
+    unscaled_acks: u64,
+    window_updates: u64,
+    mss_clamped: u64,
+    /// Packets of neighbours' detours.
+    detours_carried: u64,
+}
+
+/// The thread's state.
+pub(super) struct Forwarder {
+    settings: RouterSettings,
+    id: RouterId,
+    dry_run: bool,
+    router: Router,
+    ports: Vec<PortIo>,
+    divert: Divert,
+    connections: Connections,
+    slots: Slots,
+    order: Option<Resequencer>,
+    /// Packets that wait to be written to the kernel.
+    ready: Vec<Handle>,
+    joiner: Joiner,
+    buffers: ReceiveBuffers,
+    read: Vec<u8>,
+    keys: [u64; 2],
+    counts: Counts,
+    commands: mpsc::Receiver<Command>,
+    bell: Arc<EventFd>,
+    started: Time,
+    next_hello: Time,
+    next_beat: Time,
+    next_drain: Time,
+    next_reconnect: Time,
+    /// When a port had a queue last.
+    busy: Time,
+}
+
+impl Forwarder {
+    /// Moves packets until the command to stop.
+    pub(super) fn run(mut self) -> Forwarder {
+        // Timers of 50 µs and more late would be bursts.
+        if let Err(errno) = nix::sys::prctl::set_timerslack(1) {
+            tracing::debug!("timer slack: {errno}");
+        }
+        let mut ready = Vec::new();
+        loop {
+            let now = monotonic_now();
+            self.handle_due(now);
+            self.flush(now);
+            if let Err(error) = self.wait(&mut ready) {
+                tracing::error!("waiting for packets: {error}");
+                return self;
+            }
+            let now = monotonic_now();
+            for source in ready.drain(..) {
+                match source {
+                    Source::Bell => {
+                        if self.obey(now) == After::Stop {
+                            return self;
+                        }
+                    }
+                    Source::Tun(at) => self.read_tun(now, at),
+                    Source::Link(at) => self.arrive(now, at),
+                }
+            }
+        }
+    }
+
+    /// Does what is due.
+    fn handle_due(&mut self, now: Time) {
+        if now >= self.next_beat {
+            self.next_beat = now + BEAT;
+            self.beat(now);
+        }
+        if now >= self.next_hello {
+            self.next_hello = now + self.settings.hello;
+            self.send_hellos(now, false);
+            self.connections.sweep(now);
+        }
+        if now >= self.next_drain && self.router.poll_timeout().is_some_and(|due| due <= now) {
+            self.next_drain = now + QUANTUM;
+            let (router, mut out) = self.split(now);
+            router.handle_timeout(now, &mut out);
+        }
+        if self.order.as_ref().and_then(Resequencer::poll_timeout).is_some_and(|due| due <= now) {
+            let Forwarder { order, ready, .. } = self;
+            if let Some(order) = order {
+                order.handle_timeout(now, &mut |handle| ready.push(handle));
+            }
+            self.leave_ready(now);
+        }
+        if now >= self.next_reconnect {
+            self.next_reconnect = now + RECONNECT;
+            for neighbour in self.ports.iter_mut().filter_map(PortIo::neighbour) {
+                if let Err(error) = neighbour.link.reconnect(now) {
+                    tracing::debug!(neighbour = neighbour.name, "{error}");
+                }
+            }
+        }
+    }
+
+    /// Shows that the process lives, and leaves packets to the kernel while nothing waits, where that is wished.
+    fn beat(&mut self, now: Time) {
+        let is_busy = (0..self.ports.len()).any(|at| self.is_busy(Port(at as u16)));
+        if is_busy {
+            self.busy = now;
+        }
+        let rests = self.settings.idle == Idle::Pass && now.since(self.busy) > IDLE;
+        if rests && self.divert.mode() == Mode::Divert {
+            self.divert.set_mode(Mode::PassIdle);
+        } else if is_busy && self.divert.mode() != Mode::Divert {
+            self.divert.set_mode(Mode::Divert);
+        }
+        self.divert.beat(now);
+    }
+
+    /// Whether a port has a queue, or has sent nearly all that its link takes.
+    fn is_busy(&self, at: Port) -> bool {
+        let backlog = self.ports.get(usize::from(at.0)).map_or(Time::ZERO, |port| port.free_at);
+        self.router.occupancy(at).get() > 0 || backlog > monotonic_now() + QUANTUM
+    }
+
+    /// Hands to links and TUN devices what has gathered.
+    fn flush(&mut self, now: Time) {
+        for at in 0..self.ports.len() {
+            let Some(port) = self.ports.get_mut(at) else { continue };
+            let was_blocked = port.is_blocked();
+            let Some(neighbour) = port.neighbour() else {
+                self.write_edge(Port(at as u16));
+                continue;
+            };
+            if !neighbour.outbox.is_empty() {
+                let sent = neighbour.link.send(&mut neighbour.outbox);
+                neighbour.note_sent(&sent);
+            }
+            let is_refused = std::mem::take(&mut neighbour.refused);
+            let (rate, is_free) = (port.rate, was_blocked && !port.is_blocked());
+            if is_refused {
+                self.refused(now, Port(at as u16));
+            }
+            if is_free {
+                // The core learns that the link takes packets again.
+                let (router, mut out) = self.split(now);
+                router.handle_rate(now, Port(at as u16), rate, &mut out);
+            }
+        }
+    }
+
+    /// Waits until something is ready or due, and lists what is ready.
+    fn wait(&self, ready: &mut Vec<Source>) -> io::Result<()> {
+        let mut polled = vec![PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
+        let mut sources = vec![Source::Bell];
+        for (at, port) in self.ports.iter().enumerate() {
+            let at = Port(at as u16);
+            polled.push(PollFd::new(port.tun.as_fd(), PollFlags::POLLIN));
+            sources.push(Source::Tun(at));
+            if let Peer::Neighbour(neighbour) = &port.peer {
+                let waits = if neighbour.link.is_blocked() { PollFlags::POLLOUT } else { PollFlags::empty() };
+                for (fd, waits) in neighbour.link.fds().into_iter().zip([waits, PollFlags::empty()]) {
+                    if let Some(fd) = fd {
+                        polled.push(PollFd::new(fd, PollFlags::POLLIN | waits));
+                        sources.push(Source::Link(at));
+                    }
+                }
+            }
+        }
+        let timeout = self.next_due().since(monotonic_now());
+        let timeout =
+            TimeSpec::new((timeout.as_nanos() / 1_000_000_000) as i64, (timeout.as_nanos() % 1_000_000_000) as i64);
+        match ppoll(&mut polled, Some(timeout), None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
+        ready.extend(polled.iter().zip(&sources).filter(|(fd, _)| is_ready(fd)).map(|(_, source)| *source));
+        Ok(())
+    }
+
+    /// When something is due next.
+    fn next_due(&self) -> Time {
+        let drains = self.router.poll_timeout().map_or(Time::MAX, |due| due.max(self.next_drain));
+        let order = self.order.as_ref().and_then(Resequencer::poll_timeout).unwrap_or(Time::MAX);
+        drains.min(order).min(self.next_hello).min(self.next_beat)
+    }
+
+    /// Takes over what can change while it works; what cannot is named.
+    fn configure(&mut self, now: Time, config: &InrppConfig) {
+        let new = &config.settings;
+        if new.resequence != self.settings.resequence
+            || new.name != self.settings.name
+            || new.flows != self.settings.flows
+        {
+            tracing::warn!("name, flows and resequence stay what they are until the router is started again");
+        }
+        (self.settings.idle, self.settings.hello) = (new.idle, new.hello);
+        self.next_hello = now;
+        tracing::info!("the configuration was read again");
+    }
+
+    /// Neighbours send by their kernels from now on, and what waits goes by ours.
+    fn say_goodbye(&mut self, now: Time) {
+        self.divert.stop();
+        for at in 0..self.ports.len() {
+            let at = Port(at as u16);
+            self.send_hello(now, at, true);
+            self.give_to_kernel(now, at);
+        }
+        if let Some(order) = &mut self.order {
+            let ready = &mut self.ready;
+            order.clear(&mut |handle| ready.push(handle));
+        }
+        self.leave_ready(now);
+        self.flush(now);
+    }
+
+    /// Reads what the kernel sends out of a port, up to a batch.
+    fn read_tun(&mut self, now: Time, at: Port) {
+        let mut buffer = std::mem::take(&mut self.read);
+        for _ in 0..BATCH {
+            let Some(port) = self.ports.get(usize::from(at.0)) else { break };
+            let Ok(len) = port.tun.read(&mut buffer) else { break };
+            let Some((head, packet)) =
+                buffer.get_mut(..len).and_then(|read| read.split_at_mut_checked(VnetHeader::LEN))
+            else {
+                continue;
+            };
+            let Some((header, _)) = VnetHeader::split(head) else { continue };
+            self.leave(now, at, &header, packet);
+        }
+        self.read = buffer;
+    }
+
+    /// Empties the inbox.
+    fn obey(&mut self, now: Time) -> After {
+        // Emptied first: a command that comes later rings again.
+        let _ = self.bell.read();
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                // The one who asked may have gone.
+                Command::Status(reply) => drop(reply.send(self.report(now))),
+                Command::Config(config) => self.configure(now, &config),
+                Command::Attach => {
+                    if let Err(error) = netlink::block_on(async |netlink| self.attach_all(netlink).await) {
+                        tracing::error!("putting a program back: {error}");
+                    }
+                }
+                Command::HandOver => return After::Stop,
+                Command::Stop => {
+                    self.say_goodbye(now);
+                    return After::Stop;
+                }
+            }
+        }
+        After::GoOn
+    }
+}
+
+/// What is ready.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Bell,
+    Tun(Port),
+    Link(Port),
+}
+
+/// What to do after the inbox is empty.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    GoOn,
+    Stop,
+}
+
+/// Writes a packet, or a super-packet, to the kernel.
+fn write(tun: &Tun, header: &VnetHeader, packet: &[u8]) -> io::Result<usize> {
+    tun.write(&[IoSlice::new(zerocopy::IntoBytes::as_bytes(header)), IoSlice::new(packet)])
+}

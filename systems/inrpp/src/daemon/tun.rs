@@ -1,1 +1,234 @@
 //! TUN devices with super-packets.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, IoSlice},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
+};
+
+use nix::errno::Errno;
+use sidestep_linux::{LinuxError, Result, netns::set_sysctl};
+
+/// The virtio header before each packet (`struct virtio_net_hdr`).
+#[cfg(test)]
+pub const HEADER: usize = 10;
+/// Room for the longest packet that the kernel gives, with its header.
+#[cfg(test)]
+pub const MAX_READ: usize = HEADER + 65_536;
+
+/// Offloads that the process takes: partial checksums, and super-packets of TCP and UDP (linux/if_tun.h).
+const OFFLOADS: libc::c_ulong = 0x01 | 0x02 | 0x04 | 0x08;
+/// Those of UDP, since Linux 6.2.
+const UDP_OFFLOADS: libc::c_ulong = 0x20 | 0x40;
+
+/// Below IPv6's least (RFC 8200, section 5).
+const TOO_SHORT_FOR_IPV6: u32 = 1_000;
+const FLAGS: libc::c_int = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+
+/// A TUN device, by which the kernel hands packets over and takes them; gone when dropped.
+#[derive(Debug)]
+pub struct Tun {
+    fd: OwnedFd,
+    name: String,
+    index: u32,
+}
+
+impl Tun {
+    /// Makes the device `name` in the calling thread's network namespace, and brings it up.
+    ///
+    /// `queue` packets wait to be read, those above are dropped. It has no address, forwards as the router does, and takes packets
+    /// of any source.
+    pub fn create(name: &str, mtu: u32, queue: u32) -> Result<Self> {
+        let what = || format!("creating TUN device {name}");
+        let mut request = request_for(name)?;
+        let device = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun");
+        let fd = OwnedFd::from(device.map_err(|error| open_error(what(), error))?);
+        request.ifr_ifru.ifru_flags = FLAGS as libc::c_short;
+        ioctl_request(fd.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => LinuxError::io(format!("{}: the name is taken; delete that interface", what()), error),
+            _ => LinuxError::new(what(), error, "the `tun` module (CONFIG_TUN)"),
+        })?;
+        set_offloads(fd.as_fd()).map_err(|error| LinuxError::io(what(), error))?;
+        let tun = Self::of(fd, name)?;
+        let control = control_socket().map_err(|error| LinuxError::io(what(), error))?;
+        tun.stop_multicast(&control, mtu)?;
+        tun.adopt_settings()?;
+        tun.set_queue(&control, queue)?;
+        tun.change_flags(&control, |flags| flags | libc::IFF_UP as libc::c_short)?;
+        Ok(tun)
+    }
+
+    /// Takes over a device from another process, as its descriptor was passed; it stays as it is.
+    pub fn from_fd(fd: OwnedFd, name: &str) -> Result<Self> {
+        let what = || format!("taking over TUN device {name}");
+        let mut request = request_for(name)?;
+        ioctl_request(fd.as_fd(), libc::TUNGETIFF, &mut request).map_err(|error| LinuxError::io(what(), error))?;
+        // SAFETY: the kernel has filled in this member.
+        let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
+        let named = request.ifr_name.iter().take_while(|letter| **letter != 0).map(|letter| *letter as u8);
+        if !named.eq(name.bytes()) || flags & FLAGS != FLAGS {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is that of another device");
+            return Err(LinuxError::io(what(), error));
+        }
+        set_offloads(fd.as_fd()).map_err(|error| LinuxError::io(what(), error))?;
+        set_nonblocking(fd.as_fd()).map_err(|error| LinuxError::io(what(), error))?;
+        Self::of(fd, name)
+    }
+
+    /// Takes a packet that the kernel has routed here: [`HEADER`] bytes, then the packet. `buffer` should have [`MAX_READ`] bytes.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(nix::unistd::read(&self.fd, buffer)?)
+    }
+
+    /// Hands the kernel a packet, in parts: [`HEADER`] bytes, then the packet.
+    pub fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(nix::sys::uio::writev(&self.fd, parts)?)
+    }
+
+    /// The device's index.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn of(fd: OwnedFd, name: &str) -> Result<Self> {
+        let index = nix::net::if_::if_nametoindex(name);
+        let index = index.map_err(|error| LinuxError::io(format!("looking up interface {name}"), error))?;
+        Ok(Tun { fd, name: name.into(), index })
+    }
+
+    /// No multicast: a device of a router joins the group of all routers, and would report that to the process.
+    fn stop_multicast(&self, control: &OwnedFd, mtu: u32) -> Result<()> {
+        self.change_flags(control, |flags| flags & !(libc::IFF_MULTICAST as libc::c_short))?;
+        // It joined when it was made, and would report that it leaves. With an MTU that is too short for IPv6 the kernel forgets
+        // all that IPv6 has of it, and begins anew with the one that follows.
+        self.set_mtu(control, TOO_SHORT_FOR_IPV6)?;
+        self.set_mtu(control, mtu)
+    }
+
+    /// No address of its own, forwarding as the router has it, and packets from anywhere.
+    fn adopt_settings(&self) -> Result<()> {
+        let set = |name: &str, value: &str| set_sysctl(&name.replacen("NAME", &self.name, 1), value);
+        if let Some(forwarding) = sysctl("ipv4/conf/all/forwarding") {
+            set("ipv4/conf/NAME/forwarding", &forwarding)?;
+        }
+        // The kernel takes the greater of all's and the device's. Where all's is strict, the device's can at least be loose.
+        let filter = if sysctl("ipv4/conf/all/rp_filter").as_deref() == Some("1") { "2" } else { "0" };
+        set("ipv4/conf/NAME/rp_filter", filter)?;
+        // A kernel, a boot, or so short an MTU may be without IPv6.
+        let v6 = sysctl("ipv6/conf/all/forwarding");
+        let Some(v6) = v6.filter(|_| sysctl(&format!("ipv6/conf/{}/forwarding", self.name)).is_some()) else {
+            return Ok(());
+        };
+        let forwarding = ("forwarding", v6.as_str());
+        let settings = [forwarding, ("addr_gen_mode", "1"), ("accept_ra", "0"), ("autoconf", "0"), ("accept_dad", "0")];
+        settings.iter().try_for_each(|(name, value)| set(&format!("ipv6/conf/NAME/{name}"), value))
+    }
+
+    fn set_queue(&self, control: &OwnedFd, queue: u32) -> Result<()> {
+        let mut request = request_for(&self.name)?;
+        // `ifr_qlen`, which libc does not name, is an int at the same place.
+        request.ifr_ifru.ifru_metric = i32::try_from(queue).unwrap_or(i32::MAX);
+        let set = ioctl_request(control.as_fd(), libc::SIOCSIFTXQLEN, &mut request);
+        set.map_err(|error| LinuxError::io(format!("setting the queue length of {}", self.name), error))
+    }
+
+    fn set_mtu(&self, control: &OwnedFd, mtu: u32) -> Result<()> {
+        let mut request = request_for(&self.name)?;
+        request.ifr_ifru.ifru_mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
+        let set = ioctl_request(control.as_fd(), libc::SIOCSIFMTU, &mut request);
+        set.map_err(|error| LinuxError::io(format!("setting the MTU of {}", self.name), error))
+    }
+
+    fn change_flags(&self, control: &OwnedFd, to: impl Fn(libc::c_short) -> libc::c_short) -> Result<()> {
+        let mut request = request_for(&self.name)?;
+        let failed = |error: io::Error| LinuxError::io(format!("changing the flags of {}", self.name), error);
+        ioctl_request(control.as_fd(), libc::SIOCGIFFLAGS, &mut request).map_err(failed)?;
+        // SAFETY: the kernel has filled in this member.
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        request.ifr_ifru.ifru_flags = to(flags);
+        ioctl_request(control.as_fd(), libc::SIOCSIFFLAGS, &mut request).map_err(failed)
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A sysctl below `/proc/sys/net` in the calling thread's namespace.
+fn sysctl(name: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/sys/net/{name}")).ok().map(|text| text.trim().to_string())
+}
+
+/// A socket for requests about interfaces.
+fn control_socket() -> io::Result<OwnedFd> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    Ok(socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?)
+}
+
+/// Asks for all offloads; returns whether those of UDP are among them.
+fn set_offloads(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let set = |offloads: libc::c_ulong| {
+        // SAFETY: the request takes a number.
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) };
+        Errno::result(done)
+    };
+    match set(OFFLOADS | UDP_OFFLOADS) {
+        Ok(_) => Ok(true),
+        Err(Errno::EINVAL) => set(OFFLOADS).map(|_| false).map_err(io::Error::from),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
+/// An empty request about the interface `name`.
+fn request_for(name: &str) -> Result<libc::ifreq> {
+    // SAFETY: `ifreq` is plain data for which all zeroes is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The name becomes part of a path below /proc/sys, too.
+    let fits = !name.is_empty() && name.len() < request.ifr_name.len();
+    if !fits || name.starts_with('.') || name.contains(['/', '%', '\0', ' ', ':']) {
+        let error =
+            io::Error::new(io::ErrorKind::InvalidInput, "use 1 to 15 characters without `/`, `%`, `:` or space");
+        return Err(LinuxError::io(format!("naming an interface `{name}`"), error));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+fn open_error(what: String, error: io::Error) -> LinuxError {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => LinuxError::Missing {
+            what,
+            needs: "load the `tun` module (`modprobe tun`); in a container, also give it /dev/net/tun",
+        },
+        _ => LinuxError::io(format!("{what}: opening /dev/net/tun"), error),
+    }
+}
+
+/// One of the ioctls that read or write an `ifreq` and keep no reference to it.
+fn ioctl_request(fd: BorrowedFd<'_>, number: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: all requests that are used here take one `ifreq`, which outlives the call.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), number, std::ptr::from_mut(request)) };
+    Errno::result(done).map(drop).map_err(io::Error::from)
+}

@@ -94,7 +94,7 @@ impl RouterNode {
                 }
             }
             if settings.backpressure == Backpressure::Limits {
-                unkept = unkept.max(keep_room(settings, channel, &mut interface).map(|bytes| (bytes, *arc)));
+                unkept = unkept.max(keep_room(settings, &mut interface).map(|bytes| (bytes, *arc)));
             }
             interface.high = settings.high.given().unwrap_or(interface.high);
             interface.low = settings.low.given().unwrap_or(Bytes::new(interface.high.get() / 2));
@@ -168,18 +168,13 @@ const NS3_CACHE: [Span; 2] = [Span::from_secs(10), Span::from_secs(8)];
 
 /// Leaves room in a cache, with limits, for what neighbours' detours over its link may bring: these have no limit there, and last
 /// until their routers' next decision. Returns that where an explicit S_high leaves less.
-fn keep_room(settings: &InrppSettings, channel: &Channel, interface: &mut Interface) -> Option<Bytes> {
-    interface.high = interface.cache;
-    let lasts = settings.decision_interval + settings.probe_interval;
-    let brought = channel.rate.bytes_in(lasts).min(Bytes::new(interface.cache.get() / 2));
-    match settings.high.given() {
-        _ if interface.detours.is_empty() => None,
-        None => {
-            interface.reserved = brought;
-            None
-        }
-        Some(high) => (interface.cache - high < brought).then_some(brought),
+fn keep_room(settings: &InrppSettings, interface: &mut Interface) -> Option<Bytes> {
+    let brought = interface.keep_room(settings.decision_interval + settings.probe_interval);
+    let given = settings.high.given();
+    if interface.detours.is_empty() || given.is_some() {
+        interface.reserved = Bytes::default();
     }
+    given.filter(|high| !interface.detours.is_empty() && interface.cache - *high < brought).map(|_| brought)
 }
 
 /// The key of a link, the same for both directions.

@@ -1,0 +1,318 @@
+//! The thread's beginning: devices, links, programs and the core, as the configuration has them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Read},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    os::fd::OwnedFd,
+    sync::{Arc, mpsc},
+};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use sidestep_hostd::AgentError;
+use sidestep_linux::{
+    LinuxError, monotonic_now,
+    netlink::{Interface, Netlink},
+};
+use sidestep_net::{Bytes, Rate, Time};
+
+use super::super::{
+    InrppOptions,
+    config::{DEFAULT_PORT, Link as LinkConfig, LinkRate, NeighbourConfig, tun_name},
+    connections::Connections,
+    divert::{Divert, Mode},
+    link::{Ends, EthernetLink, Link, Outbox, ReceiveBuffers, TcpLink, UdpLink},
+    message::id_of,
+    resequence::Resequencer,
+    segments::Joiner,
+    session::Session,
+    slots::Slots,
+    takeover::{Passed, SavedPort},
+    tun::Tun,
+};
+use super::{
+    Counts, Forwarder, Mailbox, QUANTUM,
+    port::{self, Neighbour, NeighbourState, Peer, PortIo, UNLIMITED},
+};
+use crate::{Key, Router};
+
+/// Packets that wait in a TUN device to be read.
+const QUEUE: u32 = 5_000;
+/// Bytes of packets that wait for those before them, of a flow and of all.
+const MAX_DISORDER: [u64; 2] = [4 << 20, 32 << 20];
+/// The rate of an interface that does not know its own.
+const UNKNOWN: Rate = Rate::from_bits_per_sec(1_000_000_000);
+/// Bytes and datagrams that an outbox holds: those of a round.
+const OUTBOX: usize = 1 << 20;
+const DATAGRAMS: usize = 4_096;
+/// The longest message: what a TUN device gives at once.
+const READ: usize = 65_546 + 64;
+
+impl Forwarder {
+    /// Makes what `options` ask for. Nothing is diverted before the first neighbour answers, or an edge's packets.
+    pub(in super::super) async fn start(
+        options: &InrppOptions,
+        netlink: &Netlink,
+        mut passed: Option<Passed>,
+    ) -> Result<(Self, Mailbox), AgentError> {
+        let config = &options.config;
+        let interfaces = netlink.interfaces().await?;
+        let divert = Divert::load()?;
+        let mut ports = Vec::new();
+        let mut inherited = passed.as_mut().map(inherit).unwrap_or_default();
+        for (neighbour, key) in config.neighbours.iter().zip(&options.keys) {
+            let interface = find(&interfaces, &neighbour.interface)?;
+            let before = inherited.remove(&interface.name);
+            ports.push(of_neighbour(&config.settings.name, neighbour, *key, interface, before)?);
+        }
+        for edge in &config.edges {
+            let before = inherited.remove(&edge.interface).map(|before| before.tun);
+            ports.push(port(find(&interfaces, &edge.interface)?, Peer::Edge, edge.rate, before)?);
+        }
+        let settings = config.settings.clone();
+        let is = |port: &PortIo| port::interface(port, &settings);
+        let core = settings.core().config();
+        let router = Router::new(core, id_of(&settings.name), ports.iter().map(is).collect());
+        let router = router.map_err(|error| LinuxError::io("setting up the caches", io::Error::other(error)))?;
+        let failed = |errno: nix::errno::Errno| LinuxError::io("preparing the forwarder", errno);
+        let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?);
+        let (sender, commands) = mpsc::channel();
+        let mailbox = Mailbox { commands: sender, bell: Arc::clone(&bell) };
+        let longest = ports.iter().map(|port| u32::from(port.mtu)).max().unwrap_or(1_500);
+        let room =
+            ports.iter().filter(|port| port.has_queue).count() as u64 * (settings.cache.get() * 2) + MAX_DISORDER[1];
+        let now = monotonic_now();
+        let mut forwarder = Forwarder {
+            id: id_of(&settings.name),
+            dry_run: options.dry_run,
+            router,
+            divert,
+            connections: Connections::new(settings.flows as usize),
+            slots: Slots::new(longest as usize, Bytes::new(room)),
+            order: settings
+                .resequence
+                .map(|wait| Resequencer::new(wait, Bytes::new(MAX_DISORDER[0]), Bytes::new(MAX_DISORDER[1]))),
+            ready: Vec::new(),
+            joiner: Joiner::new(),
+            buffers: ReceiveBuffers::default(),
+            read: vec![0; READ],
+            keys: random()?,
+            counts: Counts::default(),
+            commands,
+            bell,
+            started: now,
+            next_hello: now,
+            next_beat: now,
+            next_drain: now,
+            next_reconnect: now,
+            busy: now,
+            ports,
+            settings,
+        };
+        if let Some(passed) = &passed {
+            forwarder.take(now, passed);
+        }
+        Ok((forwarder, mailbox))
+    }
+
+    /// Puts the programs where the ports are.
+    pub(in super::super) async fn attach(&mut self, netlink: &Netlink) -> Result<(), AgentError> {
+        self.divert.set_mode(Mode::Divert);
+        // Before the first packet meets the program.
+        self.divert.beat(monotonic_now());
+        Ok(self.attach_all(netlink).await?)
+    }
+
+    /// Puts each program where it is not.
+    pub(super) async fn attach_all(&mut self, netlink: &Netlink) -> Result<(), LinuxError> {
+        let interfaces = netlink.interfaces().await?;
+        for at in 0..self.ports.len() {
+            let (index, tun) = (self.ports[at].index, self.ports[at].tun.index());
+            if self.ports[at].neighbour().is_none() {
+                self.divert.attach_reinject(netlink, tun, index).await?;
+            }
+            self.set_entry(crate::Port(at as u16));
+            if let Some(interface) = interfaces.iter().find(|interface| interface.index == index) {
+                self.divert.attach(netlink, interface).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn find<'a>(interfaces: &'a [Interface], name: &str) -> Result<&'a Interface, AgentError> {
+    let missing = || LinuxError::io(format!("finding interface {name}"), io::Error::from(io::ErrorKind::NotFound));
+    Ok(interfaces.iter().find(|interface| interface.name == name).ok_or_else(missing)?)
+}
+
+fn of_neighbour(
+    name: &str,
+    config: &NeighbourConfig,
+    key: Option<Key>,
+    interface: &Interface,
+    before: Option<Inherited>,
+) -> Result<PortIo, AgentError> {
+    let name_of_link = link_name(&config.link);
+    let (tun, descriptor, session, alive) = match before {
+        Some(Inherited { tun, link, saved: SavedPort { link: Some(known), session, alive, .. } })
+            if known == name_of_link =>
+        {
+            (Some(tun), link, session, alive)
+        }
+        Some(Inherited { tun, saved: SavedPort { session, .. }, .. }) => (Some(tun), None, session, false),
+        None => (None, None, None, false),
+    };
+    let link = open_link(&config.link, interface, descriptor)?;
+    let saved = session.and_then(|saved| Session::from_saved(name, Some(&config.name), key, &saved));
+    let state = if alive && saved.is_some() { NeighbourState::Alive } else { NeighbourState::Silent };
+    let session = match saved {
+        Some(session) => session,
+        None => Session::new(name, Some(&config.name), key, random::<1>()?[0] | 1),
+    };
+    let (rate, follows) = match config.rate {
+        LinkRate::Fixed(rate) => (rate, false),
+        LinkRate::Auto => (speed(&interface.name).unwrap_or(UNKNOWN), true),
+    };
+    let mut outbox = Outbox::new(OUTBOX, DATAGRAMS);
+    // A message leaves without a pause: no more than the link takes in a quantum.
+    outbox.set_burst((rate.bytes_in(QUANTUM).get() / u64::from(interface.mtu.max(1))) as usize);
+    let neighbour = Neighbour {
+        name: config.name.clone(),
+        link_name: name_of_link,
+        id: id_of(&config.name),
+        is_border: config.border,
+        has_key: key.is_some(),
+        session,
+        outbox,
+        link,
+        state,
+        heard: monotonic_now(),
+        about: None,
+        rtt: None,
+        malformed: 0,
+        lost: 0,
+        refused: false,
+        received_packets: 0,
+        received_bytes: 0,
+        judged: (0, 0),
+        follows,
+        most: rate,
+    };
+    port(interface, Peer::Neighbour(Box::new(neighbour)), Some(rate), tun)
+}
+
+/// What the router before this one had at an interface.
+struct Inherited {
+    tun: OwnedFd,
+    link: Option<OwnedFd>,
+    saved: SavedPort,
+}
+
+/// By interface, what the router before this one had.
+fn inherit(passed: &mut Passed) -> BTreeMap<String, Inherited> {
+    let mut descriptors = std::mem::take(&mut passed.descriptors).into_iter();
+    let of = |saved: &SavedPort| {
+        let tun = descriptors.next()?;
+        let link = if saved.link.is_some() { descriptors.next() } else { None };
+        let SavedPort { interface, tun: name, link: known, session, alive } = saved;
+        let saved = SavedPort {
+            interface: interface.clone(),
+            tun: name.clone(),
+            link: known.clone(),
+            session: *session,
+            alive: *alive,
+        };
+        Some((interface.clone(), Inherited { tun, link, saved }))
+    };
+    passed.saved.ports.iter().map_while(of).collect()
+}
+
+fn open_link(config: &LinkConfig, interface: &Interface, descriptor: Option<OwnedFd>) -> Result<Link, LinuxError> {
+    let any = |remote: &SocketAddr, port| match remote {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+    };
+    let here = |address: SocketAddr| on_link(address, interface.index);
+    match config {
+        LinkConfig::Udp { local, remote } => {
+            let local = here(local.unwrap_or_else(|| any(remote, DEFAULT_PORT)));
+            let ends = Ends { local, remote: here(*remote), interface: None };
+            Ok(Link::Udp(match descriptor {
+                Some(descriptor) => UdpLink::from_fd(descriptor, &ends),
+                None => UdpLink::open(&ends)?,
+            }))
+        }
+        LinkConfig::Ethernet { remote } => {
+            Ok(Link::Ethernet(EthernetLink::open(&interface.name, *remote, descriptor)?))
+        }
+        LinkConfig::Tcp { local, remote, listen } => {
+            let port = if *listen { DEFAULT_PORT } else { 0 };
+            let local = here(local.unwrap_or_else(|| any(remote, port)));
+            let ends = Ends { local, remote: here(*remote), interface: None };
+            Ok(Link::Tcp(TcpLink::open(&ends, *listen, monotonic_now())?))
+        }
+    }
+}
+
+/// An address of one link is on this interface.
+fn on_link(address: SocketAddr, interface: u32) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
+            SocketAddr::V6(SocketAddrV6::new(*v6.ip(), v6.port(), 0, interface))
+        }
+        other => other,
+    }
+}
+
+fn port(interface: &Interface, peer: Peer, rate: Option<Rate>, tun: Option<OwnedFd>) -> Result<PortIo, AgentError> {
+    let name = tun_name(&interface.name);
+    let tun = match tun {
+        Some(descriptor) => Tun::from_fd(descriptor, &name)?,
+        None => Tun::create(&name, interface.mtu, QUEUE)?,
+    };
+    Ok(PortIo {
+        tun,
+        interface: interface.name.clone(),
+        index: interface.index,
+        ethernet: interface.ethernet,
+        mtu: interface.mtu.min(u32::from(u16::MAX)) as u16,
+        peer,
+        rate: rate.unwrap_or(UNLIMITED),
+        has_queue: rate.is_some(),
+        free_at: Time::ZERO,
+        sent_packets: 0,
+        sent_bytes: 0,
+        lost: 0,
+        leaving: Vec::new(),
+        ends: Vec::new(),
+    })
+}
+
+/// What an interface says of its speed.
+fn speed(interface: &str) -> Option<Rate> {
+    let text = fs::read_to_string(format!("/sys/class/net/{interface}/speed")).ok()?;
+    let mbits = text.trim().parse::<u64>().ok().filter(|speed| (1..=1_000_000).contains(speed))?;
+    Some(Rate::from_mbits(mbits))
+}
+
+fn link_name(link: &LinkConfig) -> String {
+    match link {
+        LinkConfig::Udp { remote, .. } => format!("udp {remote}"),
+        LinkConfig::Ethernet { .. } => "ethernet".into(),
+        LinkConfig::Tcp { remote, .. } => format!("tcp {remote}"),
+    }
+}
+
+/// Numbers that nobody can guess.
+fn random<const N: usize>() -> Result<[u64; N], LinuxError> {
+    let failed = |error| LinuxError::io("reading /dev/urandom", error);
+    let mut source = fs::File::open("/dev/urandom").map_err(failed)?;
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        let mut bytes = [0; 8];
+        source.read_exact(&mut bytes).map_err(failed)?;
+        *number = u64::from_ne_bytes(bytes);
+    }
+    Ok(numbers)
+}
