@@ -257,6 +257,13 @@ impl Router {
         self.schedule(now, at, out);
     }
 
+    /// With limits: forgets flows of which nothing has come for long, also those whose ACKs do not pass here.
+    pub fn forget_idle(&mut self, now: Time) {
+        for port in &mut self.ports {
+            port.cache.end_idle(now, idle(&port.is));
+        }
+    }
+
     /// Handles what is due.
     pub fn handle_timeout(&mut self, now: Time, out: &mut impl Egress) {
         for at in 0..self.ports.len() {

@@ -45,6 +45,9 @@ pub struct InrppSettings {
     pub rto: AfterTimeout,
     /// Whether routers spread flows over equal-cost paths.
     pub ecmp: bool,
+    /// What routers add to each packet, between them and, in the simulator, on all links: real ones over UDP and IPv6 add 72
+    /// bytes.
+    pub shim: Bytes,
     /// What hosts send by.
     pub hosts: Hosts,
     /// Whether hosts do what routers ask; others send on, and name no nonces.
@@ -182,6 +185,7 @@ impl Default for InrppSettings {
             notifications: Notifications::Acks,
             rto: AfterTimeout::Resend,
             ecmp: false,
+            shim: Bytes::default(),
             hosts: Hosts::Push,
             obedient: true,
             preset: Preset::Text,
@@ -242,6 +246,7 @@ impl SettingsTable for InrppSettings {
             "must be at least five times `probe_interval`",
         )?;
         ensure(self.expiry >= Span::from_millis(1), "expiry", "must be at least 1 ms")?;
+        ensure(self.shim <= Bytes::new(200), "shim", "must be at most 200 B")?;
         self.check_notices()
     }
 }

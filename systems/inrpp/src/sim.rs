@@ -86,6 +86,7 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
     let of_flows = links.clone();
     let custody = Network::of(context.scenario, &settings);
     let own = |make: Arc<EndpointOf>| Transport::Own(MakeEndpoint(make));
+    let shim = settings.shim.get() as u16;
     let (transport, tcp, header) = match (settings.backpressure, settings.hosts) {
         (_, Hosts::Unmodified) => (Transport::Tcp, base.tcp, 0),
         (Backpressure::Limits, Hosts::Push) => {
@@ -105,7 +106,7 @@ fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
             Some(Box::new(HostNode(links.clone())))
         }
     }));
-    let headers = base.headers + header;
+    let headers = base.headers + header + shim;
     let behaviour = Some(behaviour);
     Ok(Setup { transport, tcp, headers, behaviour, routers, ecmp, backwards, notes, ..base })
 }

@@ -10,6 +10,7 @@ mod neighbours;
 mod out;
 mod port;
 mod report;
+mod spacing;
 mod start;
 
 use std::{
@@ -25,7 +26,10 @@ use nix::{
 use sidestep_linux::{monotonic_now, netlink};
 use sidestep_net::{Span, Time};
 
-use self::port::{Peer, PortIo};
+use self::{
+    port::{Peer, PortIo},
+    spacing::Spacing,
+};
 use super::{
     config::{Idle, InrppConfig, RouterSettings},
     connections::Connections,
@@ -88,7 +92,6 @@ pub(super) struct Counts {
     /// Packets for which there was no memory.
     no_memory: u64,
     clamped_acks: u64,
-    unscaled_acks: u64,
     window_updates: u64,
     mss_clamped: u64,
     /// Packets of neighbours' detours.
@@ -106,6 +109,8 @@ pub(super) struct Forwarder {
     connections: Connections,
     slots: Slots,
     order: Option<Resequencer>,
+    /// ACKs that wait as their windows cannot be read.
+    acks: Spacing,
     /// Packets that wait to be written to the kernel.
     ready: Vec<Handle>,
     joiner: Joiner,
@@ -178,8 +183,10 @@ impl Forwarder {
             }
             self.leave_ready(now);
         }
+        self.release_acks(now);
         if now >= self.next_reconnect {
             self.next_reconnect = now + RECONNECT;
+            self.router.forget_idle(now);
             for neighbour in self.ports.iter_mut().filter_map(PortIo::neighbour) {
                 if let Err(error) = neighbour.link.reconnect(now) {
                     tracing::debug!(neighbour = neighbour.name, "{error}");
@@ -269,7 +276,8 @@ impl Forwarder {
     fn next_due(&self) -> Time {
         let drains = self.router.poll_timeout().map_or(Time::MAX, |due| due.max(self.next_drain));
         let order = self.order.as_ref().and_then(Resequencer::poll_timeout).unwrap_or(Time::MAX);
-        drains.min(order).min(self.next_hello).min(self.next_beat)
+        let acks = self.acks.poll_timeout().unwrap_or(Time::MAX);
+        drains.min(order).min(acks).min(self.next_hello).min(self.next_beat)
     }
 
     /// Takes over what can change while it works; what cannot is named.

@@ -5,7 +5,6 @@ use sidestep_hostd::{Labels, Metric, Page};
 use super::status::{InrppStatus, Mode, PortKind, PortState, PortStatus};
 
 const ALIVE: Metric = Metric::gauge("sidestep_inrpp_neighbour_alive", "Whether the neighbour at the port sends hellos");
-const RTT: Metric = Metric::gauge("sidestep_inrpp_rtt_seconds", "The round trip of hellos to the neighbour");
 const RATE: Metric =
     Metric::gauge("sidestep_inrpp_rate_bits_per_second", "The capacity of the port's link that the router goes by");
 const CACHE: Metric = Metric::gauge("sidestep_inrpp_cache_bytes", "Bytes that wait at the port");
@@ -48,7 +47,6 @@ const FAULTS: Metric = Metric::counter("sidestep_inrpp_faults", "Errors after wh
 /// Every metric of an INRPP router.
 pub const INRPP_METRICS: &[Metric] = &[
     ALIVE,
-    RTT,
     RATE,
     CACHE,
     ROOM,
@@ -108,7 +106,6 @@ fn add_ports(page: &mut Page, ports: &[PortStatus]) {
     let neighbours = || ports.iter().filter(|port| port.kind == PortKind::Neighbour);
     let named = |port: &PortStatus| with(port, "neighbour", port.neighbour.as_deref().unwrap_or_default());
     page.each(ALIVE, neighbours().map(|port| (named(port), (port.state == PortState::Alive).into())));
-    page.each(RTT, neighbours().filter_map(|port| Some((named(port), port.rtt_ms? / 1e3))));
     page.each(RATE, ports.iter().map(|port| (of(port), port.rate_mbps * 1e6)));
     page.each(CACHE, ports.iter().map(|port| (of(port), port.cache_bytes as f64)));
     page.each(ROOM, ports.iter().map(|port| (of(port), port.cache_room as f64)));

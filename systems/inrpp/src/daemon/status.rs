@@ -101,8 +101,6 @@ pub struct PortStatus {
     pub refused: RefusedCounts,
     /// What the program at the interface did with packets.
     pub passed: PassedCounts,
-    /// The round trip of hellos.
-    pub rtt_ms: Option<f64>,
 }
 
 /// What is at the other end of a port.
@@ -187,6 +185,8 @@ pub struct ConnectionsStatus {
     pub multipath: u64,
     /// ACKs whose window was lowered.
     pub clamped_acks: u64,
+    /// ACKs that waited, as their windows cannot be read.
+    pub spaced_acks: u64,
     /// ACKs of the router's own.
     pub window_updates: u64,
     /// SYNs whose MSS was lowered.
@@ -289,7 +289,6 @@ pub(crate) fn example() -> InrppStatus {
         detours: vec![DetourStatus { over: "eth2".into(), rate_mbps: 4.5 }],
         refused: RefusedCounts { forged: 2, ..RefusedCounts::default() },
         passed: PassedCounts { diverted: 9, oversize: 1, ..PassedCounts::default() },
-        rtt_ms: Some(1.5),
         ..PortStatus::default()
     };
     let edge = PortStatus {

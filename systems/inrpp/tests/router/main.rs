@@ -5,7 +5,7 @@
 mod faults;
 mod net;
 
-use std::fs;
+use std::{fs, thread, time::Duration};
 
 use sidestep_hostd::Shutdown;
 use sidestep_inrpp::daemon::{InrppConfig, InrppOptions, run_inrpp};
@@ -64,4 +64,75 @@ fn connections_of_hosts_that_know_nothing_use_the_detour_and_nothing_is_dropped(
         let status = net.status(&net.a).unwrap();
         assert!(status.ports.iter().any(|port| port.detoured > 1_000), "{status:?}");
     }
+}
+
+#[test]
+fn small_caches_limit_connections_so_that_nothing_is_dropped_and_all_have_a_fair_share() {
+    if !root_or_skip("routers") {
+        return;
+    }
+    let net = Net::new(50);
+    let _routers = net.routers_with(|config| config.replace("\"4 MB\"", "\"300 kB\""));
+    let streams: Vec<_> = (0..8).map(|number| net.stream(number % 2 == 0, 1_000)).collect();
+    thread::sleep(Duration::from_secs(4));
+    let status = net.status(&net.a).unwrap();
+    let received: Vec<_> = streams.into_iter().map(|stream| stream.end_with_bytes().0 as f64).collect();
+    let (sum, squares) =
+        received.iter().fold((0.0, 0.0), |(sum, squares), bytes| (sum + bytes, squares + bytes * bytes));
+    let jain = sum * sum / (received.len() as f64 * squares);
+    println!("Jain {jain:.3}, {:.1} Mbit/s, {:?}", sum * 8.0 / 4e6, status.connections);
+    assert!(status.connections.clamped_acks > 100, "{status:?}");
+    assert!(status.ports.iter().all(|port| port.dropped == 0 && port.peak_bytes <= 300_000), "{status:?}");
+    assert!(jain > 0.9 && sum * 8.0 / 4e6 > 70.0, "{jain}: {received:?}");
+}
+
+#[test]
+fn connections_older_than_the_router_are_slowed_by_the_spacing_of_their_acks() {
+    if !root_or_skip("routers") {
+        return;
+    }
+    let net = Net::new(50);
+    net.widen();
+    let streams = [net.stream(true, 1_000), net.stream(false, 1_000)];
+    thread::sleep(Duration::from_millis(300));
+    let _routers = net.routers(Over::Udp, "");
+    thread::sleep(Duration::from_secs(3));
+    let status = net.status(&net.a).unwrap();
+    let gaps = streams.map(net::Stream::end);
+    println!(
+        "{gaps:?} {:?} peak {:?}",
+        status.connections,
+        status.ports.iter().map(|port| (port.peak_bytes, port.dropped)).collect::<Vec<_>>()
+    );
+    assert!(status.connections.tracked >= 2 && status.connections.spaced_acks > 100, "{status:?}");
+}
+
+#[test]
+fn while_nothing_waits_packets_stay_in_the_kernel_if_that_is_wished() {
+    if !root_or_skip("routers") {
+        return;
+    }
+    let net = Net::new(50);
+    let _routers = net.routers(Over::Udp, "idle = \"pass\"");
+    let quiet = net.stream(true, 5);
+    thread::sleep(Duration::from_millis(700));
+    let mode = |node| net.status(node).unwrap().mode;
+    assert_eq!(mode(&net.a), sidestep_inrpp::daemon::Mode::Pass);
+    let before = net.status(&net.a).unwrap();
+    thread::sleep(Duration::from_millis(500));
+    let after = net.status(&net.a).unwrap();
+    let diverted = |status: &sidestep_inrpp::daemon::InrppStatus| {
+        status.ports.iter().map(|port| port.passed.diverted).sum::<u64>()
+    };
+    assert_eq!(diverted(&before), diverted(&after), "nothing is diverted at rest");
+    let loud = net.stream(true, 1_000);
+    thread::sleep(Duration::from_secs(2));
+    let status = net.status(&net.a).unwrap();
+    assert_eq!(status.mode, sidestep_inrpp::daemon::Mode::Divert);
+    assert!(status.ports.iter().any(|port| port.detoured > 500), "{status:?}");
+    assert_eq!(status.connections.unscaled, 0, "their SYNs were diverted all the same: {status:?}");
+    for stream in [quiet, loud] {
+        println!("longest silence {:?}", stream.end());
+    }
+    net::eventually("packets pass again", || mode(&net.a) == sidestep_inrpp::daemon::Mode::Pass);
 }

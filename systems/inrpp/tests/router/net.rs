@@ -89,11 +89,16 @@ pub struct Stream {
 impl Stream {
     /// Ends it; returns the longest time without data. All that was sent has arrived.
     pub fn end(self) -> Duration {
+        self.end_with_bytes().1
+    }
+
+    /// The same, with the bytes that it has carried.
+    pub fn end_with_bytes(self) -> (usize, Duration) {
         self.stop.store(true, Ordering::Relaxed);
         let sent = self.sending.join().unwrap();
         let (received, longest) = self.receiving.join().unwrap();
         assert_eq!(received, sent);
-        longest
+        (received, longest)
     }
 }
 
@@ -143,6 +148,20 @@ impl Net {
         net
     }
 
+    /// Gives the routers' links room for a shim around packets of 1,500 bytes.
+    pub fn widen(&self) {
+        for (node, link) in [
+            (&self.a, "to-b"),
+            (&self.b, "to-a"),
+            (&self.a, "to-c"),
+            (&self.c, "to-a"),
+            (&self.c, "to-b"),
+            (&self.b, "to-c"),
+        ] {
+            ip(node, &format!("link set {link} mtu 1600"));
+        }
+    }
+
     /// The three routers' daemons, when all neighbours answer.
     pub fn routers(&self, over: Over, more: &str) -> [Router; 3] {
         let routers =
@@ -170,6 +189,19 @@ impl Net {
             fs::write(&path, format!("{head}{edge}")).unwrap();
             self.start_file(node, &path)
         })
+    }
+
+    /// The three routers' daemons, with their files changed.
+    pub fn routers_with(&self, change: impl Fn(String) -> String) -> [Router; 3] {
+        let routers = [("a", &self.a), ("b", &self.b), ("c", &self.c)].map(|(name, node)| {
+            let path = self.files.path().join(format!("{name}.toml"));
+            fs::write(&path, change(self.config(name, Over::Udp, ""))).unwrap();
+            self.start_file(node, &path)
+        });
+        for node in [&self.a, &self.b, &self.c] {
+            self.answers(node);
+        }
+        routers
     }
 
     /// Waits until all neighbours of a router answer.
@@ -290,6 +322,8 @@ impl Net {
     /// A connection that carries data at this rate until it is [ended](Stream::end).
     pub fn stream(&self, v6: bool, mbits: u32) -> Stream {
         let (mut client, mut server) = self.connection(v6);
+        // A millisecond's worth: a slow stream has no bursts.
+        let chunk = (mbits as usize * 125).min(16_384);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let sending = thread::spawn(move || {
@@ -300,8 +334,8 @@ impl Net {
                     thread::sleep(Duration::from_millis(1));
                     continue;
                 }
-                client.write_all(&block(sent, 16_384)).unwrap();
-                sent += 16_384;
+                client.write_all(&block(sent, chunk)).unwrap();
+                sent += chunk;
             }
             client.shutdown(std::net::Shutdown::Write).unwrap();
             sent

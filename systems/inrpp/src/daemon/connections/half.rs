@@ -27,6 +27,8 @@ pub struct Half {
     pub template: Option<AckTemplate>,
     /// Until when its packets may come in another order, as some have taken a detour.
     pub disturbed_until: Time,
+    /// Where its windows cannot be read: when the next ACK may leave, and the end of what those before it acknowledge.
+    pub spaced: (Time, u64),
     /// The sequence number before its first byte, that of its SYN, once one is known.
     pub(super) first: Option<u32>,
     /// The shift of the windows that its receiver advertises.
@@ -81,6 +83,7 @@ impl Default for Half {
             back: None,
             template: None,
             disturbed_until: Time::ZERO,
+            spaced: (Time::ZERO, 0),
             first: None,
             scale: None,
             unit: UNKNOWN_UNIT,
@@ -104,7 +107,6 @@ impl Half {
     }
 
     /// The end of what has been acknowledged.
-    #[cfg(test)]
     pub fn acked(&self) -> u64 {
         self.acked
     }
@@ -116,7 +118,6 @@ impl Half {
     }
 
     /// The shift of the windows that its receiver advertises; `None`: the SYNs have not passed.
-    #[cfg(test)]
     pub fn scale(&self) -> Option<u8> {
         self.scale
     }

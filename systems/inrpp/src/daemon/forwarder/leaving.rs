@@ -22,8 +22,8 @@ use crate::{Fate, Handle, LimitFields, Meta, Port};
 enum Class {
     /// Data of a TCP connection.
     Tcp(Data),
-    /// An ACK alone, a SYN or an RST: it never waits.
-    Control,
+    /// An ACK alone, a SYN or an RST: no cache holds it. One whose window cannot be read waits until then.
+    Control(Option<Time>),
     /// Other protocols.
     Other,
 }
@@ -61,6 +61,11 @@ impl Forwarder {
             None => return,
         };
         let mut class = class;
+        if let Class::Control(Some(until)) = class
+            && self.hold_ack(until, at, header.is_partial(), packet)
+        {
+            return;
+        }
         let waits = is_edge && matches!(class, Class::Tcp(data) if self.is_out_of_order(&data));
         if !has_queue && !waits {
             return self.pass_whole(now, at, header, packet);
@@ -84,7 +89,7 @@ impl Forwarder {
                         self.leave_data(now, data, one);
                     }
                 }
-                Class::Control => {
+                Class::Control(_) => {
                     self.router.handle_other(at, self.on_wire(&one));
                     emit(&mut self.ports, now, at, leaving(one.partial, false), one.head, one.payload);
                 }
@@ -117,23 +122,23 @@ impl Forwarder {
         if seen.is_multipath {
             return Class::Other;
         }
-        if tcp.has(ACK) {
-            self.limit(now, at, (flow, &seen, &tcp), headers, packet, partial);
-        }
+        let until = tcp.has(ACK).then(|| self.limit(now, at, (flow, &seen, &tcp), headers, packet, partial)).flatten();
         if tcp.has(RST) {
             self.end(now, flow, seen.at);
         }
         let Some(half) = self.connections.half(seen.at, flow.reversed) else { return Class::Other };
         half.port = Some(at);
         if tcp.has(RST) || tcp.has(SYN) || tcp.payload == 0 && !tcp.has(FIN) {
-            return Class::Control;
+            let is_alone = !tcp.has(RST) && !tcp.has(SYN);
+            return Class::Control(until.filter(|_| is_alone));
         }
         let disturbed = half.disturbed_until > now;
         let flow = flow_number(flow.key, flow.reversed);
         Class::Tcp(Data { flow, half: *half, start: seen.start, passed: seen.passed, disturbed })
     }
 
-    /// An ACK leaves by `at`: the core says how far the data may come that it acknowledges, and the window is lowered to that.
+    /// An ACK leaves by `at`: the core says how far the data may come that it acknowledges, and the window is lowered to that. Returns
+    /// until when it has to wait, where the window cannot be read.
     fn limit(
         &mut self,
         now: Time,
@@ -142,19 +147,19 @@ impl Forwarder {
         headers: &Headers,
         packet: &mut [u8],
         partial: bool,
-    ) {
-        let Some(half) = self.connections.half(seen.at, !flow.reversed) else { return };
+    ) -> Option<Time> {
+        let half = self.connections.half(seen.at, !flow.reversed)?;
         half.back = Some(at);
         if seen.is_newest_ack {
             half.template = AckTemplate::of(packet, headers).or(half.template);
         }
         let half = *half;
-        let Some(port) = half.port.filter(|port| self.has_queue(*port)) else { return };
+        let port = half.port.filter(|port| self.has_queue(*port))?;
         let limit = half.limit_of(tcp);
-        if limit == u32::MAX {
-            self.counts.unscaled_acks += 1;
-        }
         let number = flow_number(flow.key, !flow.reversed);
+        if half.scale().is_none() {
+            return self.spacing(now, port, number);
+        }
         let begins = tcp.has(SYN);
         let mut fields = LimitFields { acked: half.acked_units(), limit, back: 0, begins, done: half.is_done() };
         let (router, mut out) = self.split(now);
@@ -165,6 +170,7 @@ impl Forwarder {
             headers::set_window(packet, headers, window, partial);
             self.counts.clamped_acks += 1;
         }
+        None
     }
 
     /// A connection was reset: both directions have ended.

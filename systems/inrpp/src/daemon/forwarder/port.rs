@@ -62,7 +62,6 @@ pub(super) struct Neighbour {
     /// When it has answered last, and what it said.
     pub(super) heard: Time,
     pub(super) about: Option<About>,
-    pub(super) rtt: Option<Span>,
     /// Messages that were no datagrams.
     pub(super) malformed: u64,
     /// Datagrams that the link did not take.

@@ -34,6 +34,7 @@ impl Forwarder {
                 unscaled: counts.unscaled,
                 multipath: counts.multipath,
                 clamped_acks: self.counts.clamped_acks,
+                spaced_acks: self.acks.spaced(),
                 window_updates: self.counts.window_updates,
                 mss_clamped: self.counts.mss_clamped,
             },
@@ -112,7 +113,6 @@ impl Forwarder {
                 no_session: refused.no_session,
                 unexpected: refused.unexpected + refused.reflected,
             };
-            status.rtt_ms = neighbour.rtt.map(|rtt| rtt.as_secs_f64() * 1e3);
         }
         status
     }

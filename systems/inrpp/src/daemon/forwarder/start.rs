@@ -32,7 +32,7 @@ use super::super::{
     tun::Tun,
 };
 use super::{
-    Counts, Forwarder, Mailbox, QUANTUM,
+    Counts, Forwarder, Mailbox, QUANTUM, Spacing,
     port::{self, Neighbour, NeighbourState, Peer, PortIo, UNLIMITED},
 };
 use crate::{Key, Router};
@@ -93,6 +93,7 @@ impl Forwarder {
             order: settings
                 .resequence
                 .map(|wait| Resequencer::new(wait, Bytes::new(MAX_DISORDER[0]), Bytes::new(MAX_DISORDER[1]))),
+            acks: Spacing::default(),
             ready: Vec::new(),
             joiner: Joiner::new(),
             buffers: ReceiveBuffers::default(),
@@ -189,7 +190,6 @@ fn of_neighbour(
         state,
         heard: monotonic_now(),
         about: None,
-        rtt: None,
         malformed: 0,
         lost: 0,
         refused: false,
