@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests of the kernel have a clock and threads")]
 
 mod faults;
+mod islands;
 mod net;
 
 use std::{fs, thread, time::Duration};

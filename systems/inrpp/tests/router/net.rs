@@ -413,3 +413,10 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// Runs nft in a node.
+pub fn nft(node: &NetNs, rule: &str) {
+    let run = || Ok(Command::new("nft").arg(rule).output().unwrap());
+    let output = node.run(run).unwrap();
+    assert!(output.status.success(), "nft {rule}: {}", String::from_utf8_lossy(&output.stderr));
+}
