@@ -16,8 +16,8 @@ fn every_system_of_the_lab_builds_or_says_what_is_missing_and_others_are_refused
             assert!(info.name == "plb", "{error}");
         }
     }
-    let refused = lab().setup(&scenario, &SystemSpec::plain("inrpp")).unwrap_err().to_string();
-    assert!(refused.starts_with("there is no system `inrpp`; known systems: tcp, ecmp, random"), "{refused}");
+    let refused = lab().setup(&scenario, &SystemSpec::plain("rcp")).unwrap_err().to_string();
+    assert!(refused.starts_with("there is no system `rcp`; known systems: tcp, ecmp, random"), "{refused}");
 }
 
 /// What is doubted of a run that moved so often.

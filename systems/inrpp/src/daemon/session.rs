@@ -168,6 +168,11 @@ impl Session {
         self.established.as_ref().map(|established| established.id)
     }
 
+    /// The number of the last hello that was made.
+    pub fn hellos(&self) -> u64 {
+        self.hellos
+    }
+
     /// What has been refused so far.
     pub fn counts(&self) -> Counts {
         self.counts

@@ -137,3 +137,23 @@ fn while_nothing_waits_packets_stay_in_the_kernel_if_that_is_wished() {
     }
     net::eventually("packets pass again", || mode(&net.a) == sidestep_inrpp::daemon::Mode::Pass);
 }
+
+#[test]
+fn a_rate_that_is_not_given_follows_what_the_neighbour_receives() {
+    if !root_or_skip("routers") {
+        return;
+    }
+    let net = Net::new(40);
+    let rate = format!("\"{} kbit/s\"", 40 * 985);
+    let _routers = net.routers_with(|config| config.replace(&rate, "\"auto\""));
+    let rate = || net.status(&net.a).unwrap().ports[0].rate_mbps;
+    let first = rate();
+    let stream = net.stream(true, 1_000);
+    thread::sleep(Duration::from_secs(4));
+    let then = rate();
+    let (bytes, gap) = stream.end_with_bytes();
+    println!("{first} Mbit/s, then {then:.1}; {:.1} Mbit/s carried, longest silence {gap:?}", bytes as f64 * 8.0 / 4e6);
+    // Beside it the detour carries, whose rate is found likewise.
+    assert!(first >= 1_000.0 && (20.0..60.0).contains(&then), "{first}, then {then}");
+    assert!(bytes as f64 * 8.0 / 4e6 > 25.0, "{bytes}");
+}

@@ -8,15 +8,15 @@ use super::{
         session::HelloSeen,
     },
     Forwarder,
-    port::{NeighbourState, Peer, PortIo},
+    port::{Carried, HELLOS, NeighbourState, Peer, PortIo},
 };
 use crate::{Port, RouterId};
 
 /// A neighbour is left after so many intervals without an answer.
-const HELLOS: u64 = 3;
-/// A rate that follows what the neighbour receives: it loses so much with what is lost, and gains so much each second.
+const MISSED: u64 = 3;
+/// With less than this part delivered a link is full. A rate that follows grows by so much a second.
 const MIN_DELIVERED: f64 = 0.99;
-const GAIN: f64 = 0.01;
+const GAIN: f64 = 0.05;
 
 impl Forwarder {
     /// Sends a hello to each neighbour, and leaves those that have not answered.
@@ -28,14 +28,13 @@ impl Forwarder {
             if is_late {
                 self.left(now, port, NeighbourState::Silent, "it does not answer");
             }
-            self.follow_rate(now, port);
             self.send_hello(now, port, leaving);
         }
     }
 
     /// How long a neighbour may be silent.
     fn silent(&self) -> Span {
-        Span::from_nanos(self.settings.hello.as_nanos() * HELLOS)
+        Span::from_nanos(self.settings.hello.as_nanos() * MISSED)
     }
 
     /// Sends a hello over one link.
@@ -44,9 +43,10 @@ impl Forwarder {
         let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return };
         let (mtu, rate) = (port.mtu, port.rate.bits_per_sec());
         let Some(neighbour) = port.neighbour() else { return };
-        let (received_packets, received_bytes) = (neighbour.received_packets, neighbour.received_bytes);
+        let (received_packets, received_bytes) = neighbour.at_its_hello;
         let about = About { rate, mtu, leaving, received_packets, received_bytes, neighbours };
         let datagram = neighbour.session.hello(now, &about);
+        neighbour.at_hello[neighbour.session.hellos() as usize % HELLOS] = neighbour.sealed;
         if let Some((shim, body)) = datagram.split_first_chunk() {
             neighbour.push(shim, &[body]);
         }
@@ -67,6 +67,7 @@ impl Forwarder {
     pub(super) fn hello(&mut self, now: Time, at: Port, datagram: &[u8]) {
         let Some(neighbour) = self.ports.get_mut(usize::from(at.0)).and_then(PortIo::neighbour) else { return };
         let Ok(seen) = neighbour.session.handle_hello(now, datagram) else { return };
+        neighbour.at_its_hello = (neighbour.received_packets, neighbour.received_bytes);
         // If it echoes an old one only, it does not receive us any more.
         let silent = self.silent();
         if seen.fresh && seen.echoed.is_none_or(|ago| ago <= silent) {
@@ -79,18 +80,27 @@ impl Forwarder {
 
     /// A neighbour has answered.
     fn answered(&mut self, now: Time, at: Port, seen: &HelloSeen) {
-        let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return };
-        let sent = port.sent_packets;
-        let Some(neighbour) = port.neighbour() else { return };
+        let Some(neighbour) = self.ports.get_mut(usize::from(at.0)).and_then(PortIo::neighbour) else { return };
         neighbour.heard = now;
         if seen.began {
-            (neighbour.received_packets, neighbour.received_bytes, neighbour.judged) = (0, 0, (sent, 0));
+            (neighbour.received_packets, neighbour.received_bytes) = (0, 0);
+            neighbour.at_its_hello = (0, 0);
+            neighbour.judged = Carried { at: now, sent: neighbour.sealed, received: 0, bytes: 0 };
         }
         let about = &seen.hello.about;
         let changed = neighbour.about.as_ref().map(|about| &about.neighbours) != Some(&about.neighbours);
         neighbour.id = seen.hello.id;
         neighbour.about = Some(about.clone());
-        let state = neighbour.state;
+        let (state, began) = (neighbour.state, seen.began);
+        let sent = neighbour.at_hello[seen.hello.echo_number as usize % HELLOS];
+        if let (false, Some(ago)) = (began, seen.echoed) {
+            let then = Time::from_nanos(now.as_nanos().saturating_sub(ago.as_nanos()));
+            self.follow_rate(
+                now,
+                at,
+                Carried { at: then, sent, received: about.received_packets, bytes: about.received_bytes },
+            );
+        }
         if about.leaving {
             self.left(now, at, NeighbourState::Leaving, "it ends");
         } else if state != NeighbourState::Alive {
@@ -181,30 +191,32 @@ impl Forwarder {
         self.left(now, at, NeighbourState::Silent, "its kernel refuses datagrams");
     }
 
-    /// A rate that is not given is no more than what the neighbour receives while the port has all that it can send.
-    fn follow_rate(&mut self, now: Time, at: Port) {
+    /// A rate that is not given is no more than what the neighbour has received while the link lost packets; from there it grows
+    /// while packets wait.
+    fn follow_rate(&mut self, now: Time, at: Port, carried: Carried) {
         let busy = self.router.occupancy(at).get() > 0;
         let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return };
-        let (sent, before) = (port.sent_packets, port.rate);
+        let before = port.rate;
         let Peer::Neighbour(neighbour) = &mut port.peer else { return };
-        let limit = neighbour.most;
-        let Some(received) = neighbour.about.as_ref().map(|about| about.received_packets) else { return };
-        if !neighbour.follows || neighbour.state != NeighbourState::Alive {
+        let last = neighbour.judged;
+        let count = carried.sent.saturating_sub(last.sent);
+        if !neighbour.follows || count < MIN_JUDGED {
             return;
         }
-        let (sent_before, received_before) = neighbour.judged;
-        let delivered =
-            received.saturating_sub(received_before) as f64 / sent.saturating_sub(sent_before).max(1) as f64;
-        neighbour.judged = (sent, received);
+        neighbour.judged = carried;
+        let received = carried.received.saturating_sub(last.received);
+        let took = carried.at.since(last.at).as_secs_f64();
         let bits = before.bits_per_sec() as f64;
-        let next = if sent - sent_before > MIN_JUDGED && delivered < MIN_DELIVERED {
-            bits * delivered.max(0.5)
+        let is_loss = (received as f64) < count as f64 * MIN_DELIVERED;
+        let next = if is_loss && took > 0.0 {
+            let bytes = carried.bytes.saturating_sub(last.bytes) + received * u64::from(neighbour.link.overhead());
+            (bytes as f64 * 8.0 / took).max(neighbour.most.bits_per_sec() as f64 / 1_000.0)
         } else if busy {
             bits * (1.0 + GAIN * self.settings.hello.as_secs_f64())
         } else {
             return;
         };
-        let rate = Rate::from_bits_per_sec(next as u64).min(limit);
+        let rate = Rate::from_bits_per_sec(next as u64).min(neighbour.most);
         if rate != before {
             port.rate = rate;
             let (router, mut out) = self.split(now);

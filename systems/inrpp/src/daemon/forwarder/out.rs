@@ -142,7 +142,9 @@ impl super::port::Neighbour {
     /// Puts a packet into the outbox, in this session; returns false if there is none, or no room.
     pub(super) fn put(&mut self, kind: Kind, flags: Flags, next: Option<RouterId>, parts: &[&[u8]]) -> bool {
         let mut shim = [0; Shim::LEN];
-        self.session.seal(kind, flags, next, parts, &mut shim) && self.push(&shim, parts)
+        let is_put = self.session.seal(kind, flags, next, parts, &mut shim) && self.push(&shim, parts);
+        self.sealed += u64::from(is_put);
+        is_put
     }
 
     /// Puts a datagram into the outbox, which is emptied first if it is full.

@@ -70,8 +70,13 @@ pub(super) struct Neighbour {
     pub(super) refused: bool,
     pub(super) received_packets: u64,
     pub(super) received_bytes: u64,
-    /// What it had received, and what had been sent, when the rate was judged last.
-    pub(super) judged: (u64, u64),
+    /// What had come from it when its last hello came: what ours report.
+    pub(super) at_its_hello: (u64, u64),
+    /// Packets that were put into the outbox, and by hello of ours, how many these were then.
+    pub(super) sealed: u64,
+    pub(super) at_hello: [u64; HELLOS],
+    /// What the link had carried when its rate was judged last.
+    pub(super) judged: Carried,
     /// Whether the rate follows what it receives, and what it is at most.
     pub(super) follows: bool,
     pub(super) most: Rate,
@@ -159,6 +164,19 @@ impl Neighbour {
         self.refused |= sent.refused;
     }
 }
+
+/// What a link had carried when a hello of ours went.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carried {
+    pub(super) at: Time,
+    /// Packets sent before it, those of them that have come, and their bytes.
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) bytes: u64,
+}
+
+/// Hellos of ours of which it is known what had been sent before them.
+pub(super) const HELLOS: usize = 64;
 
 /// The interface of the core that a port is.
 pub(super) fn interface(port: &PortIo, settings: &RouterSettings) -> Interface {

@@ -195,7 +195,10 @@ fn of_neighbour(
         refused: false,
         received_packets: 0,
         received_bytes: 0,
-        judged: (0, 0),
+        at_its_hello: (0, 0),
+        sealed: 0,
+        at_hello: [0; port::HELLOS],
+        judged: port::Carried { at: monotonic_now(), sent: 0, received: 0, bytes: 0 },
         follows,
         most: rate,
     };
