@@ -1,7 +1,7 @@
 //! What the programs and the process share in memory: signs of life, and the mode.
 
 use std::{
-    io,
+    fs, io,
     os::fd::{AsRawFd, BorrowedFd},
     ptr::NonNull,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
@@ -31,7 +31,11 @@ const _: () = assert!(size_of::<State>() == 16, "differs from the C struct");
 
 /// The map's memory.
 #[derive(Debug)]
-pub(super) struct Shared(NonNull<State>);
+pub(super) struct Shared {
+    state: NonNull<State>,
+    /// By how many nanoseconds the process's `CLOCK_MONOTONIC` is ahead of the programs'.
+    ahead: i64,
+}
 
 // SAFETY: the memory is mapped until this is dropped, and is read and written as atomics only.
 unsafe impl Send for Shared {}
@@ -48,11 +52,15 @@ impl Shared {
         };
         let mapped = if memory == libc::MAP_FAILED { None } else { NonNull::new(memory.cast()) };
         let failed = || LinuxError::io("sharing memory with a BPF program", io::Error::last_os_error());
-        mapped.map(Shared).ok_or_else(failed)
+        let ahead = fs::read_to_string("/proc/self/timens_offsets").map_or(0, |text| ahead(&text));
+        mapped.map(|state| Shared { state, ahead }).ok_or_else(failed)
     }
 
     pub(super) fn beat(&self, now: Time) {
-        self.state().beat.store(now.as_nanos(), Ordering::Release);
+        let now = now.as_nanos();
+        // Zero is no sign of life in any namespace.
+        let beat = if now == 0 { 0 } else { now.saturating_add_signed(self.ahead.saturating_neg()) };
+        self.state().beat.store(beat, Ordering::Release);
     }
 
     pub(super) fn set_mode(&self, mode: Mode) {
@@ -69,13 +77,45 @@ impl Shared {
 
     fn state(&self) -> &State {
         // SAFETY: mapped in `map`, until this is dropped; all bits are values of its members.
-        unsafe { self.0.as_ref() }
+        unsafe { self.state.as_ref() }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: mapped in `map` with this length; nothing borrows it any more.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<State>()) };
+        unsafe { libc::munmap(self.state.as_ptr().cast(), size_of::<State>()) };
+    }
+}
+
+/// The offset of `CLOCK_MONOTONIC` in the process's time namespace (time_namespaces(7)); programs of BPF have none.
+fn ahead(offsets: &str) -> i64 {
+    let mut words = offsets.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let offset = words.find_map(|words| match words[..] {
+        ["monotonic" | "1", seconds, nanos] => {
+            let (seconds, nanos) = (seconds.parse::<i64>().ok()?, nanos.parse::<i64>().ok()?);
+            seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
+        }
+        _ => None,
+    });
+    offset.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_read() {
+        for (text, expected) in [
+            ("monotonic        5000         7\nboottime           1         0\n", 5_000_000_000_007),
+            ("monotonic          -2 500000000\n", -1_500_000_000),
+            ("boottime 1 0\n", 0),
+            ("monotonic 99999999999999 0\n", 0),
+            ("monotonic x 0", 0),
+            ("", 0),
+        ] {
+            assert_eq!(ahead(text), expected, "{text}");
+        }
     }
 }
