@@ -32,7 +32,10 @@ use std::{
 };
 
 use sidestep_hostd::{AgentError, ControlSocket, Daemon, End, Handled, Listeners, Page, Scrapes, Shutdown, control};
-use sidestep_linux::{LinuxError, monotonic_now, netlink::Netlink};
+use sidestep_linux::{
+    LinuxError, monotonic_now,
+    netlink::{Interface, Netlink},
+};
 use tokio::{net::UnixListener, sync::mpsc::UnboundedReceiver};
 
 pub use self::{
@@ -50,7 +53,8 @@ pub use self::{
 #[cfg(all(test, feature = "command"))]
 pub(crate) use self::status::example as example_status;
 use self::{
-    forwarder::{Command, Forwarder, Mailbox},
+    divert::Programs,
+    forwarder::{Command, Forwarder, Mailbox, PortPlace},
     status::{NAME, PROTOCOL, STATUS_NAME},
     takeover::Passed,
 };
@@ -112,7 +116,7 @@ struct InrppRouter {
     options: InrppOptions,
     configs: UnboundedReceiver<InrppConfigs>,
     netlink: Netlink,
-    /// Until it runs.
+    /// While it does not run.
     forwarder: Option<Forwarder>,
     thread: Option<JoinHandle<Forwarder>>,
     mailbox: Mailbox,
@@ -126,6 +130,13 @@ struct InrppRouter {
     /// When it looked whether the programs are in place, and how often one was not.
     looked: Instant,
     mended: u64,
+    /// Where its ports are, and how its programs are known.
+    places: Vec<PortPlace>,
+    programs: Programs,
+    /// When ports were made in vain last, if they were.
+    tried: Option<Instant>,
+    /// Whether the thread has ended by itself.
+    has_failed: bool,
 }
 
 /// What reaches the daemon.
@@ -136,6 +147,10 @@ enum Event {
 
 /// How often it looks whether the programs are in place.
 const LOOK: Duration = Duration::from_secs(1);
+/// After how long ports that could not be made are tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// The longest MTU that a port has.
+const MAX_MTU: u32 = u16::MAX as u32;
 /// How long the thread may take to report.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -147,6 +162,7 @@ impl InrppRouter {
     ) -> Result<Self, AgentError> {
         let netlink = Netlink::open()?;
         let (forwarder, mailbox) = Forwarder::start(&options, &netlink, passed).await?;
+        let (places, programs) = (forwarder.places(), forwarder.programs());
         Ok(InrppRouter {
             options,
             configs,
@@ -161,33 +177,64 @@ impl InrppRouter {
             is_succeeded: false,
             looked: Instant::now(),
             mended: 0,
+            places,
+            programs,
+            tried: None,
+            has_failed: false,
         })
     }
 
     /// Puts the programs in place, and lets the thread run.
     async fn begin(&mut self) -> Result<(), AgentError> {
-        if let Some(mut forwarder) = self.forwarder.take() {
+        if let Some(forwarder) = &mut self.forwarder {
             forwarder.attach(&self.netlink).await?;
-            self.run(forwarder)?;
         }
-        Ok(())
+        self.run()
     }
 
-    fn run(&mut self, forwarder: Forwarder) -> Result<(), AgentError> {
+    fn run(&mut self) -> Result<(), AgentError> {
+        let Some(forwarder) = self.forwarder.take() else { return Ok(()) };
+        self.places = forwarder.places();
         let failed = |error| LinuxError::io("starting the forwarder", error);
         let thread = std::thread::Builder::new().name("inrpp-forwarder".into());
         self.thread = Some(thread.spawn(move || forwarder.run()).map_err(failed)?);
         Ok(())
     }
 
+    /// Has the thread stand, so that the forwarder is here; returns whether it is.
+    fn pause(&mut self) -> bool {
+        self.mailbox.send(Command::Pause);
+        if let Some(Ok(forwarder)) = self.thread.take().map(JoinHandle::join) {
+            self.forwarder = Some(forwarder);
+        }
+        self.forwarder.is_some()
+    }
+
+    /// Makes the ports those that are configured, at the interfaces that there are.
+    async fn reconfigure(&mut self) -> Result<(), AgentError> {
+        if !self.pause() {
+            return Ok(());
+        }
+        let done = match &mut self.forwarder {
+            Some(forwarder) => forwarder.reconfigure(&self.options, &self.netlink).await,
+            None => Ok(()),
+        };
+        // Each attempt costs packets their places for a moment.
+        self.tried = done.is_err().then(Instant::now);
+        self.run()?;
+        Ok(done?)
+    }
+
     /// Hands all to a successor; if that fails, this router goes on.
-    fn hand_over(&mut self, stream: &UnixStream) -> Result<(), AgentError> {
+    async fn hand_over(&mut self, stream: &UnixStream) -> Result<(), AgentError> {
         if !takeover::may_take(stream) {
             tracing::warn!("a user who may not has asked to take over");
             return Ok(());
         }
-        self.mailbox.send(Command::HandOver);
-        let Some(Ok(mut forwarder)) = self.thread.take().map(JoinHandle::join) else { return Ok(()) };
+        if !self.pause() {
+            return Ok(());
+        }
+        let Some(forwarder) = &mut self.forwarder else { return Ok(()) };
         let (saved, bytes, waiting) = forwarder.save(monotonic_now());
         let handed = takeover::hand_over(stream, &saved, &forwarder.descriptors(), &bytes);
         if matches!(handed, Ok(true)) {
@@ -197,16 +244,24 @@ impl InrppRouter {
         }
         tracing::warn!("a router that wanted to take over has failed, and this one goes on: {handed:?}");
         forwarder.put_back(monotonic_now(), waiting);
-        self.run(forwarder)
+        // Its programs may be in the place of ours.
+        let attached = forwarder.attach(&self.netlink).await;
+        self.run()?;
+        attached
     }
 
-    /// Has the programs put back that another program has removed.
+    /// Has the programs put back that another program has removed, and the ports follow their interfaces.
     async fn look(&mut self) -> Result<(), AgentError> {
-        for interface in self.netlink.interfaces().await? {
-            let is_ours = self.options.config.interfaces().any(|name| name == interface.name);
-            if is_ours && !divert::is_there(&self.netlink, interface.index).await? {
+        let interfaces = self.netlink.interfaces().await?;
+        if self.differs(&interfaces) && self.tried.is_none_or(|tried| tried.elapsed() > RETRY) {
+            return self.reconfigure().await;
+        }
+        for place in self.places.iter().filter(|place| place.is_present) {
+            let is_there = self.programs.divert(&self.netlink, place.index).await?
+                && (!place.is_edge || self.programs.emit(&self.netlink, place.tun).await?);
+            if !is_there {
                 tracing::warn!(
-                    interface = interface.name,
+                    interface = place.interface,
                     "another program removed a filter of ours, which is put back"
                 );
                 self.mended += 1;
@@ -214,6 +269,25 @@ impl InrppRouter {
             }
         }
         Ok(())
+    }
+
+    /// Whether the ports are not those that they should be at these interfaces.
+    fn differs(&self, interfaces: &[Interface]) -> bool {
+        let find = |name: &str| interfaces.iter().find(|interface| interface.name == name);
+        self.options.config.interfaces().any(|name| {
+            let place = self.places.iter().find(|place| place.interface == name);
+            match (place, find(name)) {
+                (Some(place), Some(interface)) => {
+                    let tun = find(&tun_name(name)).is_some_and(|tun| tun.index == place.tun && tun.running);
+                    !place.is_present
+                        || place.index != interface.index
+                        || place.mtu != interface.mtu.min(MAX_MTU)
+                        || !tun
+                }
+                (Some(place), None) => place.is_present,
+                (None, found) => found.is_some(),
+            }
+        })
     }
 
     fn report(&self) -> Result<InrppStatus, AgentError> {
@@ -266,15 +340,17 @@ impl Daemon for InrppRouter {
     }
 
     async fn handle_event(&mut self, event: Event) -> Handled<AgentError> {
-        let (config, _) = match event {
-            Event::Config(configs) => *configs,
-            Event::Successor(stream) => return Handled { result: self.hand_over(&stream), reconciles: false },
-        };
-        let result = if self.mailbox.send(Command::Config(Box::new(config.clone()))) {
-            self.options.config = config;
-            Ok(())
-        } else {
-            Err(LinuxError::io("configuring the forwarder", io::Error::from(io::ErrorKind::BrokenPipe)).into())
+        let result = match event {
+            Event::Config(configs) => {
+                let (config, keys) = *configs;
+                if config.metrics.listen != self.options.config.metrics.listen {
+                    tracing::warn!("metrics stay where they are until the router is started again");
+                }
+                (self.options.config, self.options.keys) = (config, keys);
+                tracing::info!("the configuration was read again");
+                self.reconfigure().await
+            }
+            Event::Successor(stream) => self.hand_over(&stream).await,
         };
         Handled { result, reconciles: false }
     }
@@ -284,10 +360,14 @@ impl Daemon for InrppRouter {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        if self.is_succeeded || self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+        if self.is_succeeded {
             return Ok(ControlFlow::Break(()));
         }
-        if self.looked.elapsed() > LOOK {
+        if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.has_failed = true;
+            return Ok(ControlFlow::Break(()));
+        }
+        if self.mailbox.alarmed() || self.looked.elapsed() > LOOK {
             self.looked = Instant::now();
             self.look().await?;
         }
@@ -325,9 +405,15 @@ impl Daemon for InrppRouter {
             // It says goodbye to its neighbours, and gives what waits to the kernel.
             drop(thread.join());
         }
-        drop(self.forwarder.take());
+        if let Some(mut forwarder) = self.forwarder.take() {
+            forwarder.say_goodbye(monotonic_now());
+        }
         if !keeps {
             divert::remove_all(&self.netlink).await?;
+        }
+        if self.has_failed {
+            let error = io::Error::other("the thread ended by itself: please report what it logged");
+            return Err(LinuxError::io("moving packets", error).into());
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use foldhash::HashMap;
 use sidestep_net::{Span, Time};
 
 use super::headers::{ACK, AckTemplate, FIN, Flow, RST, SYN, SynOptions, TcpFields};
+use crate::Port;
 use half::{Acked, Found, MIN_UNIT, UNKNOWN_UNIT};
 
 pub use half::Half;
@@ -219,6 +220,18 @@ impl Connections {
             self.forget(at);
         }
         true
+    }
+
+    /// Ports have other numbers from now on, or are gone.
+    pub fn renumber(&mut self, to: impl Fn(Port) -> Option<Port>) {
+        for half in self.entries.iter_mut().flat_map(|entry| &mut entry.connection.halves) {
+            (half.port, half.back) = (half.port.and_then(&to), half.back.and_then(&to));
+        }
+    }
+
+    /// Sets how many connections are known at most; those that are more stay until they end.
+    pub fn set_max(&mut self, max: usize) {
+        self.max = max.min(NONE as usize);
     }
 
     /// How many connections there are.

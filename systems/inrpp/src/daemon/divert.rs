@@ -83,14 +83,24 @@ enum Place {
 pub struct Divert {
     object: Object,
     shared: Shared,
+    programs: Programs,
 }
+
+/// The numbers of the programs that a process has loaded, which are no other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Programs([u32; 2]);
 
 impl Divert {
     /// Makes the kernel verify and load the programs; they pass everything until the first [beat](Self::beat).
     pub fn load() -> Result<Self> {
         let object = load("divert", open("divert", bytecode!("divert"))?)?;
         let shared = Shared::map(map(&object, "sidestep_state")?.as_fd())?;
-        Ok(Divert { object, shared })
+        let id = |place: Place| {
+            let loaded = program(&object, place.program())?;
+            libbpf_rs::Program::id_from_fd(loaded.as_fd()).map_err(|error| failed("looking at a program", &error))
+        };
+        let programs = Programs([id(Place::Divert)?, id(Place::Emit)?]);
+        Ok(Divert { object, shared, programs })
     }
 
     /// Attaches the program to the egress of an interface, in the place of one that an earlier process left.
@@ -108,14 +118,9 @@ impl Divert {
         self.attach_at(netlink, tun, &format!("TUN device {tun}"), Place::Emit).await
     }
 
-    /// Whether this very program is on the egress of an interface.
-    #[cfg(test)]
-    pub async fn is_attached(&self, netlink: &Netlink, interface: u32) -> Result<bool> {
-        let program = program(&self.object, Place::Divert.program())?;
-        let ours =
-            libbpf_rs::Program::id_from_fd(program.as_fd()).map_err(|error| failed("looking at a program", &error))?;
-        let filters = netlink.egress_filters(interface).await?;
-        Ok(filters.iter().any(|filter| Place::Divert.is_of(filter) && filter.program == ours))
+    /// How these very programs are known.
+    pub fn programs(&self) -> Programs {
+        self.programs
     }
 
     /// Sets what the program knows of an interface.
@@ -133,11 +138,10 @@ impl Divert {
         written.map_err(|error| failed(what(), &error))
     }
 
-    /// Forgets an interface, whose packets then pass, and its counts; one that is not known is fine.
-    #[cfg(test)]
-    pub fn remove_port(&self, interface: u32) -> Result<()> {
-        for name in ["sidestep_ports", "sidestep_counts"] {
-            match self.map(name)?.delete(&interface.to_ne_bytes()) {
+    /// Forgets an interface, whose packets then pass, and its counts, and a TUN device; what is not known is fine.
+    pub fn remove_port(&self, interface: u32, tun: u32) -> Result<()> {
+        for (name, key) in [("sidestep_ports", interface), ("sidestep_counts", interface), ("sidestep_edges", tun)] {
+            match self.map(name)?.delete(&key.to_ne_bytes()) {
                 Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
                     return Err(failed(format!("forgetting the port of interface {interface}"), &error));
                 }
@@ -202,9 +206,23 @@ impl Divert {
     }
 }
 
-/// Whether our program, or that of an earlier process, is on the egress of an interface.
-pub async fn is_there(netlink: &Netlink, interface: u32) -> Result<bool> {
-    Ok(netlink.egress_filters(interface).await?.iter().any(|filter| Place::Divert.is_of(filter)))
+impl Programs {
+    /// Whether the program that diverts is on the egress of an interface.
+    pub async fn divert(self, netlink: &Netlink, interface: u32) -> Result<bool> {
+        self.is_at(netlink, interface, Place::Divert).await
+    }
+
+    /// Whether the program of an edge's TUN device is there.
+    pub async fn emit(self, netlink: &Netlink, tun: u32) -> Result<bool> {
+        self.is_at(netlink, tun, Place::Emit).await
+    }
+
+    async fn is_at(self, netlink: &Netlink, interface: u32, place: Place) -> Result<bool> {
+        let Programs([divert, emit]) = self;
+        let ours = if place == Place::Divert { divert } else { emit };
+        let filters = place.filters(netlink, interface).await?;
+        Ok(filters.iter().any(|filter| place.is_of(filter) && filter.program == ours))
+    }
 }
 
 /// Removes our filters from the interface with this index, whichever process attached them; returns whether there were any.

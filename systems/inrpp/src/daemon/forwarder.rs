@@ -9,6 +9,7 @@ mod leaving;
 mod neighbours;
 mod out;
 mod port;
+mod reconfigure;
 mod report;
 mod spacing;
 mod start;
@@ -16,7 +17,11 @@ mod start;
 use std::{
     io::{self, IoSlice},
     os::fd::AsFd,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
 };
 
 use nix::{
@@ -30,8 +35,9 @@ use self::{
     port::{Peer, PortIo},
     spacing::Spacing,
 };
+pub(super) use self::reconfigure::PortPlace;
 use super::{
-    config::{Idle, InrppConfig, RouterSettings},
+    config::{Idle, RouterSettings},
     connections::Connections,
     divert::{Divert, Mode},
     link::ReceiveBuffers,
@@ -60,14 +66,12 @@ const IDLE: Span = Span::from_millis(200);
 pub(super) enum Command {
     /// What it reports about itself.
     Status(mpsc::Sender<InrppStatus>),
-    /// To go by another configuration, as far as that is possible.
-    Config(Box<InrppConfig>),
     /// To end.
     Stop,
     /// To put the programs back, as another program has removed one.
     Attach,
-    /// To end for a successor, with all that there is.
-    HandOver,
+    /// To leave all as it is, for a successor or for a change of the ports.
+    Pause,
 }
 
 /// How to reach the thread.
@@ -75,9 +79,15 @@ pub(super) enum Command {
 pub(super) struct Mailbox {
     commands: mpsc::Sender<Command>,
     bell: Arc<EventFd>,
+    alarm: Arc<AtomicBool>,
 }
 
 impl Mailbox {
+    /// Whether something has to be looked at since this was asked last.
+    pub(super) fn alarmed(&self) -> bool {
+        self.alarm.swap(false, Ordering::Relaxed)
+    }
+
     /// Sends a command; `false` when the thread has ended.
     pub(super) fn send(&self, command: Command) -> bool {
         self.commands.send(command).is_ok() && self.bell.write(1).is_ok()
@@ -120,6 +130,8 @@ pub(super) struct Forwarder {
     counts: Counts,
     commands: mpsc::Receiver<Command>,
     bell: Arc<EventFd>,
+    /// Set when a device was deleted.
+    alarm: Arc<AtomicBool>,
     started: Time,
     next_hello: Time,
     next_beat: Time,
@@ -167,6 +179,10 @@ impl Forwarder {
             self.beat(now);
         }
         if now >= self.next_hello {
+            if now.since(self.next_hello) > self.settings.hello {
+                // The process has slept: what neighbours have said meanwhile is still to be read.
+                self.ports.iter_mut().filter_map(PortIo::neighbour).for_each(|neighbour| neighbour.heard = now);
+            }
             self.next_hello = now + self.settings.hello;
             self.send_hellos(now, false);
             self.connections.sweep(now);
@@ -248,8 +264,11 @@ impl Forwarder {
         let mut sources = vec![Source::Bell];
         for (at, port) in self.ports.iter().enumerate() {
             let at = Port(at as u16);
-            polled.push(PollFd::new(port.tun.as_fd(), PollFlags::POLLIN));
-            sources.push(Source::Tun(at));
+            // The descriptor of a deleted device is always ready.
+            if !port.is_cut {
+                polled.push(PollFd::new(port.tun.as_fd(), PollFlags::POLLIN));
+                sources.push(Source::Tun(at));
+            }
             if let Peer::Neighbour(neighbour) = &port.peer {
                 let waits = if neighbour.link.is_blocked() { PollFlags::POLLOUT } else { PollFlags::empty() };
                 for (fd, waits) in neighbour.link.fds().into_iter().zip([waits, PollFlags::empty()]) {
@@ -280,22 +299,8 @@ impl Forwarder {
         drains.min(order).min(acks).min(self.next_hello).min(self.next_beat)
     }
 
-    /// Takes over what can change while it works; what cannot is named.
-    fn configure(&mut self, now: Time, config: &InrppConfig) {
-        let new = &config.settings;
-        if new.resequence != self.settings.resequence
-            || new.name != self.settings.name
-            || new.flows != self.settings.flows
-        {
-            tracing::warn!("name, flows and resequence stay what they are until the router is started again");
-        }
-        (self.settings.idle, self.settings.hello) = (new.idle, new.hello);
-        self.next_hello = now;
-        tracing::info!("the configuration was read again");
-    }
-
     /// Neighbours send by their kernels from now on, and what waits goes by ours.
-    fn say_goodbye(&mut self, now: Time) {
+    pub(super) fn say_goodbye(&mut self, now: Time) {
         self.divert.stop();
         for at in 0..self.ports.len() {
             let at = Port(at as u16);
@@ -315,7 +320,14 @@ impl Forwarder {
         let mut buffer = std::mem::take(&mut self.read);
         for _ in 0..BATCH {
             let Some(port) = self.ports.get(usize::from(at.0)) else { break };
-            let Ok(len) = port.tun.read(&mut buffer) else { break };
+            let len = match port.tun.read(&mut buffer) {
+                Ok(len) => len,
+                Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
+                    self.cut(at);
+                    break;
+                }
+                Err(_) => break,
+            };
             let Some((head, packet)) =
                 buffer.get_mut(..len).and_then(|read| read.split_at_mut_checked(VnetHeader::LEN))
             else {
@@ -327,6 +339,15 @@ impl Forwarder {
         self.read = buffer;
     }
 
+    /// Somebody has deleted a port's device: the kernel sends until there is another.
+    fn cut(&mut self, at: Port) {
+        let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return };
+        tracing::warn!("somebody deleted {}, which is made again", port.tun.name());
+        port.is_cut = true;
+        self.set_entry(at);
+        self.alarm.store(true, Ordering::Relaxed);
+    }
+
     /// Empties the inbox.
     fn obey(&mut self, now: Time) -> After {
         // Emptied first: a command that comes later rings again.
@@ -335,13 +356,12 @@ impl Forwarder {
             match command {
                 // The one who asked may have gone.
                 Command::Status(reply) => drop(reply.send(self.report(now))),
-                Command::Config(config) => self.configure(now, &config),
                 Command::Attach => {
                     if let Err(error) = netlink::block_on(async |netlink| self.attach_all(netlink).await) {
                         tracing::error!("putting a program back: {error}");
                     }
                 }
-                Command::HandOver => return After::Stop,
+                Command::Pause => return After::Stop,
                 Command::Stop => {
                     self.say_goodbye(now);
                     return After::Stop;

@@ -173,6 +173,11 @@ impl Session {
         self.hellos
     }
 
+    /// Whether it is that of a router of this name with this neighbour, by this key.
+    pub fn is_of(&self, name: &str, expected: Option<&str>, key: Option<Key>) -> bool {
+        self.name == name && self.expected.as_deref() == expected && self.key == key
+    }
+
     /// What has been refused so far.
     pub fn counts(&self) -> Counts {
         self.counts

@@ -91,6 +91,16 @@ impl Tun {
         Ok(nix::sys::uio::writev(&self.fd, parts)?)
     }
 
+    /// Brings the device up, and lets it carry packets of this length at least. It never carries shorter ones only: with too short
+    /// an MTU it would lose IPv6.
+    pub fn refresh(&self, mtu: u32, carried: u32) -> Result<()> {
+        let control = control_socket().map_err(|error| LinuxError::io(format!("looking at {}", self.name), error))?;
+        if mtu > carried {
+            self.set_mtu(&control, mtu)?;
+        }
+        self.change_flags(&control, |flags| flags | libc::IFF_UP as libc::c_short)
+    }
+
     /// The device's index.
     pub fn index(&self) -> u32 {
         self.index

@@ -47,11 +47,11 @@ fn a_new_program_takes_the_place_of_the_last_and_nothing_of_others_is_touched() 
             for _ in 0..2 {
                 let divert = Divert::load()?;
                 divert.attach(netlink, a).await?;
-                assert!(divert.is_attached(netlink, a.index).await?);
+                assert!(divert.programs().divert(netlink, a.index).await?);
                 assert_eq!(netlink.egress_filters(a.index).await?.len(), 2, "the last one was replaced");
             }
             let other = Divert::load()?;
-            assert!(!other.is_attached(netlink, a.index).await?, "another's program is not this one");
+            assert!(!other.programs().divert(netlink, a.index).await?, "another's program is not this one");
             let tun = Tun::create("inrpp-a", 1_500, 10)?;
             other.attach_reinject(netlink, tun.index(), a.index).await?;
             assert!(remove_all(netlink).await? && !remove_all(netlink).await?);
@@ -81,8 +81,8 @@ fn counts_begin_at_zero_and_go_with_the_port() {
     divert.set_port(7, &entry).unwrap();
     divert.set_port(7, &PortEntry { up: false, ..entry }).unwrap();
     assert_eq!(divert.counts(7).unwrap(), DivertCounts::default());
-    divert.remove_port(7).unwrap();
-    divert.remove_port(7).unwrap();
+    divert.remove_port(7, 8).unwrap();
+    divert.remove_port(7, 8).unwrap();
     assert_eq!(divert.mode(), Mode::Divert);
     divert.set_mode(Mode::PassIdle);
     assert_eq!(divert.mode(), Mode::PassIdle);

@@ -32,8 +32,14 @@ impl Forwarder {
             let (router, mut out) = self.split(now);
             router.evacuate(now, Port(at as u16), &mut out, |handle| waiting.push(handle));
         }
+        let bytes = self.copy_of(&waiting, &mut saved);
+        (saved, bytes, waiting)
+    }
+
+    /// Notes packets, and returns their bytes.
+    fn copy_of(&self, waiting: &[Handle], saved: &mut Saved) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for handle in &waiting {
+        for handle in waiting {
             let (note, packet) = (self.slots.note(*handle), self.slots.packet(*handle));
             let SlotNote { port, flow, end, partial, disturbed, detoured, .. } = note;
             saved.packets.push(SavedPacket {
@@ -47,7 +53,7 @@ impl Forwarder {
             });
             bytes.extend_from_slice(packet);
         }
-        (saved, bytes, waiting)
+        bytes
     }
 
     /// The descriptors, as [`Saved::ports`] names them.
@@ -62,8 +68,13 @@ impl Forwarder {
         descriptors
     }
 
-    /// The successor has failed: what waited waits again.
+    /// The successor has failed: what waited waits again. Neighbours may have heard of it.
     pub(in super::super) fn put_back(&mut self, now: Time, waiting: Vec<Handle>) {
+        for neighbour in self.ports.iter_mut().filter_map(PortIo::neighbour) {
+            neighbour.session.go_on();
+            // None of the silence was its own.
+            neighbour.heard = now;
+        }
         for handle in waiting {
             self.decide(now, handle);
         }
@@ -77,8 +88,13 @@ impl Forwarder {
         }
         let of = |saved: &SavedPort| self.ports.iter().position(|port| port.interface == saved.interface);
         let places: Vec<Option<usize>> = passed.saved.ports.iter().map(of).collect();
-        let mut rest = &passed.bytes[..];
-        for packet in &passed.saved.packets {
+        self.take_packets(now, &passed.saved, &passed.bytes, &places);
+    }
+
+    /// Takes packets, whose ports are at these places now.
+    pub(super) fn take_packets(&mut self, now: Time, saved: &Saved, bytes: &[u8], places: &[Option<usize>]) {
+        let mut rest = bytes;
+        for packet in &saved.packets {
             let Some((bytes, after)) = rest.split_at_checked(packet.len as usize) else { return };
             rest = after;
             let at = places.get(usize::from(packet.port)).copied().flatten();

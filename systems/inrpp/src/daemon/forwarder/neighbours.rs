@@ -157,7 +157,7 @@ impl Forwarder {
     }
 
     /// The detours of each port, as neighbours are now: over those that are also neighbours of its next hop.
-    fn set_detours(&mut self, now: Time) {
+    pub(super) fn set_detours(&mut self, now: Time) {
         if !self.settings.detours {
             return;
         }

@@ -3,7 +3,7 @@
 use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::super::{
-    config::RouterSettings,
+    config::{Link as LinkConfig, RouterSettings},
     divert::PortEntry,
     link::{Link, Outbox, Sent},
     message::About,
@@ -11,7 +11,8 @@ use super::super::{
     shim::Shim,
     tun::Tun,
 };
-use crate::{Interface, RouterId};
+use super::QUANTUM;
+use crate::{Counters, Interface, RouterId};
 
 /// How long an interface without a rate may take for a packet: it is never the reason to wait.
 pub(super) const UNLIMITED: Rate = Rate::from_bits_per_sec(1_000_000_000_000);
@@ -25,6 +26,9 @@ pub(super) struct PortIo {
     pub(super) ethernet: bool,
     pub(super) mtu: u16,
     pub(super) tun: Tun,
+    /// Whether the interface is there, and whether the TUN device was deleted by somebody.
+    pub(super) is_present: bool,
+    pub(super) is_cut: bool,
     pub(super) peer: Peer,
     pub(super) rate: Rate,
     /// Whether packets wait here: an edge without a rate takes all at once.
@@ -35,6 +39,8 @@ pub(super) struct PortIo {
     pub(super) sent_bytes: u64,
     /// What could not be written into the TUN device, and what the link did not take.
     pub(super) lost: u64,
+    /// What was counted by the core before the one at work.
+    pub(super) before: Counters,
     /// What leaves an edge, at the end of the round.
     pub(super) leaving: Vec<u8>,
     pub(super) ends: Vec<(usize, bool)>,
@@ -52,6 +58,7 @@ pub(super) enum Peer {
 pub(super) struct Neighbour {
     pub(super) name: String,
     pub(super) link_name: String,
+    pub(super) link_config: LinkConfig,
     pub(super) id: RouterId,
     pub(super) is_border: bool,
     pub(super) has_key: bool,
@@ -129,6 +136,7 @@ impl PortIo {
             Peer::Neighbour(neighbour) => neighbour.state == NeighbourState::Alive,
             Peer::Edge => true,
         };
+        let is_up = is_up && self.is_present && !self.is_cut;
         PortEntry {
             tun: self.tun.index(),
             up: is_up && !dry_run,
@@ -136,6 +144,14 @@ impl PortIo {
             ethernet: self.ethernet,
             max_len: self.longest(),
             rate: if self.has_queue { self.rate } else { Rate::from_bits_per_sec(0) },
+        }
+    }
+
+    /// A message leaves without a pause: no more than the link takes in a quantum.
+    pub(super) fn set_burst(&mut self) {
+        let burst = self.rate.bytes_in(QUANTUM).get() / u64::from(self.mtu.max(1));
+        if let Some(neighbour) = self.neighbour() {
+            neighbour.outbox.set_burst(burst as usize);
         }
     }
 

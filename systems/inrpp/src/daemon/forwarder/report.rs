@@ -14,7 +14,7 @@ use super::{
     Forwarder,
     port::{NeighbourState, Peer},
 };
-use crate::Port;
+use crate::{Counters, Port};
 
 impl Forwarder {
     pub(super) fn report(&self, now: Time) -> InrppStatus {
@@ -69,7 +69,7 @@ impl Forwarder {
 
     fn port_status(&self, at: usize) -> PortStatus {
         let (port, place) = (&self.ports[at], Port(at as u16));
-        let done = self.router.counters(place);
+        let done = sum(port.before, self.router.counters(place));
         let detours = self.router.detours(place).map(|over| DetourStatus {
             over: self.ports.get(usize::from(over.0)).map(|port| port.interface.clone()).unwrap_or_default(),
             rate_mbps: self.router.detour_rate(place, over).as_mbits(),
@@ -114,7 +114,25 @@ impl Forwarder {
                 unexpected: refused.unexpected + refused.reflected,
             };
         }
+        if !port.is_present || port.is_cut {
+            status.state = PortState::Passing;
+        }
         status
+    }
+}
+
+/// What two cores of a port have counted.
+pub(super) fn sum(one: Counters, other: Counters) -> Counters {
+    Counters {
+        stored: one.stored + other.stored,
+        detoured: one.detoured + other.detoured,
+        dropped: one.dropped + other.dropped,
+        dropped_others: one.dropped_others + other.dropped_others,
+        unroutable: one.unroutable + other.unroutable,
+        slow_downs: one.slow_downs + other.slow_downs,
+        cancels: one.cancels + other.cancels,
+        forged: one.forged + other.forged,
+        refused: one.refused + other.refused,
     }
 }
 

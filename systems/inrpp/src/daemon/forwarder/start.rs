@@ -6,7 +6,7 @@ use std::{
     io::{self, Read},
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     os::fd::OwnedFd,
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::AtomicBool, mpsc},
 };
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -19,7 +19,7 @@ use sidestep_net::{Bytes, Rate, Time};
 
 use super::super::{
     InrppOptions,
-    config::{DEFAULT_PORT, Link as LinkConfig, LinkRate, NeighbourConfig, tun_name},
+    config::{DEFAULT_PORT, Link as LinkConfig, LinkRate, NeighbourConfig, RouterSettings, tun_name},
     connections::Connections,
     divert::{Divert, Mode},
     link::{Ends, EthernetLink, Link, Outbox, ReceiveBuffers, TcpLink, UdpLink},
@@ -35,7 +35,7 @@ use super::{
     Counts, Forwarder, Mailbox, QUANTUM, Spacing,
     port::{self, Neighbour, NeighbourState, Peer, PortIo, UNLIMITED},
 };
-use crate::{Key, Router};
+use crate::{Counters, Key, Router};
 
 /// Packets that wait in a TUN device to be read.
 const QUEUE: u32 = 5_000;
@@ -62,37 +62,33 @@ impl Forwarder {
         let mut ports = Vec::new();
         let mut inherited = passed.as_mut().map(inherit).unwrap_or_default();
         for (neighbour, key) in config.neighbours.iter().zip(&options.keys) {
-            let interface = find(&interfaces, &neighbour.interface)?;
-            let before = inherited.remove(&interface.name);
-            ports.push(of_neighbour(&config.settings.name, neighbour, *key, interface, before)?);
+            let (name, interface) = (&config.settings.name, find(&interfaces, &neighbour.interface)?);
+            let before = inherited.remove(&interface.name).map(|before| before.of(name, neighbour, *key));
+            let before = before.transpose()?.unwrap_or_default();
+            ports.push(of_neighbour(name, neighbour, *key, interface, before)?);
         }
         for edge in &config.edges {
-            let before = inherited.remove(&edge.interface).map(|before| before.tun);
-            ports.push(port(find(&interfaces, &edge.interface)?, Peer::Edge, edge.rate, before)?);
+            let tun =
+                inherited.remove(&edge.interface).map(|before| Tun::from_fd(before.tun, &tun_name(&edge.interface)));
+            ports.push(port(find(&interfaces, &edge.interface)?, Peer::Edge, edge.rate, tun.transpose()?)?);
         }
         let settings = config.settings.clone();
-        let is = |port: &PortIo| port::interface(port, &settings);
-        let core = settings.core().config();
-        let router = Router::new(core, id_of(&settings.name), ports.iter().map(is).collect());
-        let router = router.map_err(|error| LinuxError::io("setting up the caches", io::Error::other(error)))?;
+        let router = core(&settings, &ports)?;
         let failed = |errno: nix::errno::Errno| LinuxError::io("preparing the forwarder", errno);
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?);
         let (sender, commands) = mpsc::channel();
-        let mailbox = Mailbox { commands: sender, bell: Arc::clone(&bell) };
-        let longest = ports.iter().map(|port| u32::from(port.mtu)).max().unwrap_or(1_500);
-        let room =
-            ports.iter().filter(|port| port.has_queue).count() as u64 * (settings.cache.get() * 2) + MAX_DISORDER[1];
+        let alarm = Arc::new(AtomicBool::new(false));
+        let mailbox = Mailbox { commands: sender, bell: Arc::clone(&bell), alarm: Arc::clone(&alarm) };
         let now = monotonic_now();
         let mut forwarder = Forwarder {
             id: id_of(&settings.name),
             dry_run: options.dry_run,
             router,
+            alarm,
             divert,
             connections: Connections::new(settings.flows as usize),
-            slots: Slots::new(longest as usize, Bytes::new(room)),
-            order: settings
-                .resequence
-                .map(|wait| Resequencer::new(wait, Bytes::new(MAX_DISORDER[0]), Bytes::new(MAX_DISORDER[1]))),
+            slots: slots(&settings, &ports),
+            order: order(&settings),
             acks: Spacing::default(),
             ready: Vec::new(),
             joiner: Joiner::new(),
@@ -130,6 +126,9 @@ impl Forwarder {
         let interfaces = netlink.interfaces().await?;
         for at in 0..self.ports.len() {
             let (index, tun) = (self.ports[at].index, self.ports[at].tun.index());
+            if self.ports[at].is_cut {
+                continue;
+            }
             if self.ports[at].neighbour().is_none() {
                 self.divert.attach_reinject(netlink, tun, index).await?;
             }
@@ -147,45 +146,39 @@ fn find<'a>(interfaces: &'a [Interface], name: &str) -> Result<&'a Interface, Ag
     Ok(interfaces.iter().find(|interface| interface.name == name).ok_or_else(missing)?)
 }
 
-fn of_neighbour(
+/// What there was at an interface before its port is made.
+#[derive(Default)]
+pub(super) struct Before {
+    pub(super) tun: Option<Tun>,
+    pub(super) link: Option<OwnedFd>,
+    pub(super) session: Option<Session>,
+    pub(super) is_alive: bool,
+}
+
+/// The port to a neighbour.
+pub(super) fn of_neighbour(
     name: &str,
     config: &NeighbourConfig,
     key: Option<Key>,
     interface: &Interface,
-    before: Option<Inherited>,
-) -> Result<PortIo, AgentError> {
-    let name_of_link = link_name(&config.link);
-    let (tun, descriptor, session, alive) = match before {
-        Some(Inherited { tun, link, saved: SavedPort { link: Some(known), session, alive, .. } })
-            if known == name_of_link =>
-        {
-            (Some(tun), link, session, alive)
-        }
-        Some(Inherited { tun, saved: SavedPort { session, .. }, .. }) => (Some(tun), None, session, false),
-        None => (None, None, None, false),
-    };
-    let link = open_link(&config.link, interface, descriptor)?;
-    let saved = session.and_then(|saved| Session::from_saved(name, Some(&config.name), key, &saved));
-    let state = if alive && saved.is_some() { NeighbourState::Alive } else { NeighbourState::Silent };
-    let session = match saved {
+    before: Before,
+) -> Result<PortIo, LinuxError> {
+    let link = open_link(&config.link, interface, before.link)?;
+    let state = if before.is_alive { NeighbourState::Alive } else { NeighbourState::Silent };
+    let session = match before.session {
         Some(session) => session,
         None => Session::new(name, Some(&config.name), key, random::<1>()?[0] | 1),
     };
-    let (rate, follows) = match config.rate {
-        LinkRate::Fixed(rate) => (rate, false),
-        LinkRate::Auto => (speed(&interface.name).unwrap_or(UNKNOWN), true),
-    };
-    let mut outbox = Outbox::new(OUTBOX, DATAGRAMS);
-    // A message leaves without a pause: no more than the link takes in a quantum.
-    outbox.set_burst((rate.bytes_in(QUANTUM).get() / u64::from(interface.mtu.max(1))) as usize);
+    let (rate, follows) = rate_of(config);
     let neighbour = Neighbour {
         name: config.name.clone(),
-        link_name: name_of_link,
+        link_name: link_name(&config.link),
+        link_config: config.link,
         id: id_of(&config.name),
         is_border: config.border,
         has_key: key.is_some(),
         session,
-        outbox,
+        outbox: Outbox::new(OUTBOX, DATAGRAMS),
         link,
         state,
         heard: monotonic_now(),
@@ -202,7 +195,37 @@ fn of_neighbour(
         follows,
         most: rate,
     };
-    port(interface, Peer::Neighbour(Box::new(neighbour)), Some(rate), tun)
+    let mut made = port(interface, Peer::Neighbour(Box::new(neighbour)), Some(rate), before.tun)?;
+    made.set_burst();
+    Ok(made)
+}
+
+/// The rate that a link has at first, and whether it follows what the neighbour receives.
+pub(super) fn rate_of(config: &NeighbourConfig) -> (Rate, bool) {
+    match config.rate {
+        LinkRate::Fixed(rate) => (rate, false),
+        LinkRate::Auto => (speed(&config.interface).unwrap_or(UNKNOWN), true),
+    }
+}
+
+/// The core with these ports.
+pub(super) fn core(settings: &RouterSettings, ports: &[PortIo]) -> Result<Router, LinuxError> {
+    let interfaces = ports.iter().map(|port| port::interface(port, settings)).collect();
+    let router = Router::new(settings.core().config(), id_of(&settings.name), interfaces);
+    router.map_err(|error| LinuxError::io("setting up the caches", io::Error::other(error)))
+}
+
+/// Room for the packets that wait at these ports.
+pub(super) fn slots(settings: &RouterSettings, ports: &[PortIo]) -> Slots {
+    let longest = ports.iter().map(|port| usize::from(port.mtu)).max().unwrap_or(1_500);
+    let queues = ports.iter().filter(|port| port.has_queue).count() as u64;
+    Slots::new(longest, Bytes::new(queues * (settings.cache.get() * 2) + MAX_DISORDER[1]))
+}
+
+/// What restores the order of flows.
+pub(super) fn order(settings: &RouterSettings) -> Option<Resequencer> {
+    let [flow, all] = MAX_DISORDER.map(Bytes::new);
+    settings.resequence.map(|wait| Resequencer::new(wait, flow, all))
 }
 
 /// What the router before this one had at an interface.
@@ -210,6 +233,18 @@ struct Inherited {
     tun: OwnedFd,
     link: Option<OwnedFd>,
     saved: SavedPort,
+}
+
+impl Inherited {
+    /// What the port to a neighbour goes on with.
+    fn of(self, name: &str, config: &NeighbourConfig, key: Option<Key>) -> Result<Before, LinuxError> {
+        let Inherited { tun, link, saved: SavedPort { link: known, session, alive, .. } } = self;
+        let tun = Some(Tun::from_fd(tun, &tun_name(&config.interface))?);
+        let is_same = known.is_some_and(|known| known == link_name(&config.link));
+        let session = session.and_then(|saved| Session::from_saved(name, Some(&config.name), key, &saved));
+        let is_alive = is_same && alive && session.is_some();
+        Ok(Before { tun, link: link.filter(|_| is_same), session, is_alive })
+    }
 }
 
 /// By interface, what the router before this one had.
@@ -231,7 +266,12 @@ fn inherit(passed: &mut Passed) -> BTreeMap<String, Inherited> {
     passed.saved.ports.iter().map_while(of).collect()
 }
 
-fn open_link(config: &LinkConfig, interface: &Interface, descriptor: Option<OwnedFd>) -> Result<Link, LinuxError> {
+/// Opens the link that is configured, or takes over one.
+pub(super) fn open_link(
+    config: &LinkConfig,
+    interface: &Interface,
+    descriptor: Option<OwnedFd>,
+) -> Result<Link, LinuxError> {
     let any = |remote: &SocketAddr, port| match remote {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
@@ -268,14 +308,24 @@ fn on_link(address: SocketAddr, interface: u32) -> SocketAddr {
     }
 }
 
-fn port(interface: &Interface, peer: Peer, rate: Option<Rate>, tun: Option<OwnedFd>) -> Result<PortIo, AgentError> {
-    let name = tun_name(&interface.name);
-    let tun = match tun {
-        Some(descriptor) => Tun::from_fd(descriptor, &name)?,
-        None => Tun::create(&name, interface.mtu, QUEUE)?,
-    };
+/// The device of a port.
+pub(super) fn device(interface: &Interface) -> Result<Tun, LinuxError> {
+    Tun::create(&tun_name(&interface.name), interface.mtu, QUEUE)
+}
+
+/// The port at an interface.
+pub(super) fn port(
+    interface: &Interface,
+    peer: Peer,
+    rate: Option<Rate>,
+    tun: Option<Tun>,
+) -> Result<PortIo, LinuxError> {
+    let tun = tun.map_or_else(|| device(interface), Ok)?;
     Ok(PortIo {
         tun,
+        is_present: true,
+        is_cut: false,
+        before: Counters::default(),
         interface: interface.name.clone(),
         index: interface.index,
         ethernet: interface.ethernet,
