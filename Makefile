@@ -7,7 +7,7 @@ SIDESTEP := target/release/sidestep
 # What is packed, booted and walked through: what `make build` makes, or a program that is built.
 BUILT := $(if $(SIDESTEP_PROGRAM),deps,build)
 
-.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab inrpp-sweep semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 measure docs deb test-deb package clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab soak-inrpp inrpp-sweep semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 measure docs deb test-deb package clean
 
 all: build
 
@@ -34,6 +34,9 @@ test-faults: deps ## Have each call of the agent to the kernel fail once: what w
 
 soak-lab: deps ## Kill labs at random instants, 200 times: the next one cleans up, and touches nothing else
 	@CARGO=$(CARGO) scripts/soak-lab
+
+soak-inrpp: deps ## 500 faults at random under traffic through INRPP routers: no connection may be lost, nothing left (SOAK_FAULTS, SOAK_SEED)
+	@CARGO=$(CARGO) scripts/soak-inrpp $(or $(SOAK_FAULTS),500) $(or $(SOAK_SEED),1)
 
 test-kernels: $(BUILT) ## Boot Debian's 6.1 and 6.12 under emulation: the BPF programs, doctor, and a small lab
 	@CARGO=$(CARGO) scripts/test-kernels

@@ -5,35 +5,41 @@
 mod faults;
 mod islands;
 mod net;
+mod reload;
+mod soak;
 
-use std::{fs, thread, time::Duration};
+use std::{ffi::OsStr, fs, thread, time::Duration};
 
 use sidestep_hostd::Shutdown;
-use sidestep_inrpp::daemon::{InrppConfig, InrppOptions, run_inrpp};
+use sidestep_inrpp::daemon::{InrppConfig, InrppConfigs, InrppOptions, run_inrpp};
 use sidestep_linux::testing::root_or_skip;
 
 use net::{CHILD, Net, Over};
+
+fn read(file: &OsStr) -> InrppConfigs {
+    let config = InrppConfig::parse(&fs::read_to_string(file).unwrap()).unwrap();
+    let files = config.neighbours.iter().map(|neighbour| neighbour.key_file.as_ref());
+    let keys = files.map(|file| file.map(|file| sidestep_inrpp::daemon::read_key(file).unwrap())).collect();
+    (config, keys)
+}
 
 /// No test, but the daemon of the others, which start this program once more: so that one can be killed.
 #[test]
 fn daemon_process() {
     let Some(file) = std::env::var_os(CHILD) else { return };
-    let config = InrppConfig::parse(&fs::read_to_string(file).unwrap()).unwrap();
-    let keys = config
-        .neighbours
-        .iter()
-        .map(|neighbour| neighbour.key_file.as_ref().map(|file| sidestep_inrpp::daemon::read_key(file).unwrap()));
-    let options = InrppOptions {
-        keys: keys.collect(),
-        config,
-        keep: false,
-        dry_run: false,
-        takeover: std::env::var_os("TAKEOVER").is_some(),
-    };
+    let (config, keys) = read(&file);
+    let options =
+        InrppOptions { keys, config, keep: false, dry_run: false, takeover: std::env::var_os("TAKEOVER").is_some() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (_configs, changed) = tokio::sync::mpsc::unbounded_channel();
+    let (configs, changed) = tokio::sync::mpsc::unbounded_channel();
     runtime.block_on(async {
         let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+        let mut hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).unwrap();
+        tokio::spawn(async move {
+            while hangups.recv().await.is_some() {
+                configs.send(read(&file)).unwrap();
+            }
+        });
         let shutdown = async {
             term.recv().await;
             Shutdown::CleanUp

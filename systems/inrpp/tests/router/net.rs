@@ -7,6 +7,7 @@
 //! ```
 
 use std::{
+    ffi::OsString,
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
@@ -36,6 +37,14 @@ use sidestep_linux::{
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// What a child process finds its configuration by, and that it is one.
 pub const CHILD: &str = "SIDESTEP_TEST_INRPP_CONFIG";
+
+/// Routers' names, in the order of [`Net::nodes`].
+pub const NAMES: [&str; 3] = ["a", "b", "c"];
+/// Two routers, and what their addresses begin with.
+pub type InnerLink = (usize, usize, &'static str, &'static str);
+/// The links between routers.
+pub const LINKS: [InnerLink; 3] =
+    [(0, 1, "10.9.1", "fd09:0:0:1"), (0, 2, "10.9.2", "fd09:0:0:2"), (2, 1, "10.9.3", "fd09:0:0:3")];
 
 pub struct Net {
     pub h1: NetNs,
@@ -129,22 +138,14 @@ impl Net {
         }
         cable((&net.h1, "out"), (&net.a, "h1"), "10.1.0", "fd01:0:0:1");
         cable((&net.b, "h2"), (&net.h2, "out"), "10.2.0", "fd02:0:0:2");
-        cable((&net.a, "to-b"), (&net.b, "to-a"), "10.9.1", "fd09:0:0:1");
-        cable((&net.a, "to-c"), (&net.c, "to-a"), "10.9.2", "fd09:0:0:2");
-        cable((&net.c, "to-b"), (&net.b, "to-c"), "10.9.3", "fd09:0:0:3");
-        for (node, link) in
-            [(&net.a, "to-b"), (&net.b, "to-a"), (&net.a, "to-c"), (&net.c, "to-a"), (&net.c, "to-b"), (&net.b, "to-c")]
-        {
-            ip(node, &format!("tc qdisc add dev {link} root tbf rate {rate}mbit burst 20kb latency 30ms"));
+        for link in LINKS {
+            net.lay(link);
         }
         ip(&net.h1, "route add default via 10.1.0.2");
         ip(&net.h1, "-6 route add default via fd01:0:0:1::2");
         ip(&net.h2, "route add default via 10.2.0.1");
         ip(&net.h2, "-6 route add default via fd02:0:0:2::1");
-        ip(&net.a, "route add 10.2.0.0/16 via 10.9.1.2");
-        ip(&net.a, "-6 route add fd02::/16 via fd09:0:0:1::2");
-        ip(&net.b, "route add 10.1.0.0/16 via 10.9.1.1");
-        ip(&net.b, "-6 route add fd01::/16 via fd09:0:0:1::1");
+        net.add_routes();
         net
     }
 
@@ -159,6 +160,35 @@ impl Net {
             (&self.b, "to-c"),
         ] {
             ip(node, &format!("link set {link} mtu 1600"));
+        }
+    }
+
+    /// The routers, in the order of their daemons.
+    pub fn nodes(&self) -> [&NetNs; 3] {
+        [&self.a, &self.b, &self.c]
+    }
+
+    /// Makes the cable of an inner link, and has it carry the rate of the test.
+    pub fn lay(&self, (near, far, v4, v6): InnerLink) {
+        let (near, far) = ((self.nodes()[near], NAMES[far]), (self.nodes()[far], NAMES[near]));
+        cable((near.0, &format!("to-{}", near.1)), (far.0, &format!("to-{}", far.1)), v4, v6);
+        for (node, peer) in [near, far] {
+            let rate = self.rate;
+            ip(node, &format!("tc qdisc add dev to-{peer} root tbf rate {rate}mbit burst 20kb latency 30ms"));
+        }
+    }
+
+    /// Adds the routes that are not there: between `a` and `b`, and as a last resort over `c`.
+    pub fn add_routes(&self) {
+        let add = |node: &NetNs, route: &str| {
+            let (family, route) = route.split_at(if route.starts_with("-6 ") { 3 } else { 0 });
+            ip(node, &format!("{family}route replace {route}"));
+        };
+        for (node, routes) in [
+            (&self.a, ["10.2.0.0/16 via 10.9.1.2", "-6 fd02::/16 via fd09:0:0:1::2"]),
+            (&self.b, ["10.1.0.0/16 via 10.9.1.1", "-6 fd01::/16 via fd09:0:0:1::1"]),
+        ] {
+            routes.iter().for_each(|route| add(node, route));
         }
     }
 
@@ -220,15 +250,18 @@ impl Net {
     }
 
     pub fn start_file(&self, node: &NetNs, config: &Path) -> Router {
-        self.start_with(node, config, &[])
+        self.start_with(node, config, &[], "")
     }
 
-    fn start_with(&self, node: &NetNs, config: &Path, variables: &[(&str, &str)]) -> Router {
+    pub fn start_with(&self, node: &NetNs, config: &Path, variables: &[(&str, &str)], wrapper: &str) -> Router {
         let log = fs::File::options().create(true).append(true).open(config.with_extension("log")).unwrap();
         let start = || {
             // This very program again: one test in it is the daemon.
-            let mut command = Command::new(std::env::current_exe().unwrap());
+            let mut words =
+                wrapper.split_ascii_whitespace().map(OsString::from).chain([std::env::current_exe().unwrap().into()]);
+            let mut command = Command::new(words.next().unwrap());
             command
+                .args(words)
                 .args(["--exact", "daemon_process", "--nocapture"])
                 .env(CHILD, config)
                 .envs(variables.iter().copied());
@@ -240,7 +273,7 @@ impl Net {
 
     /// Starts a router that takes the place of another, whose process ends then.
     pub fn take_over(&self, node: &NetNs, before: &mut Router) -> Router {
-        let successor = self.start_with(node, &before.config, &[("TAKEOVER", "1")]);
+        let successor = self.start_with(node, &before.config, &[("TAKEOVER", "1")], "");
         assert!(before.child.wait().unwrap().success());
         self.answers(node);
         successor
@@ -397,12 +430,12 @@ impl Net {
 }
 
 /// The machine's default may be another.
-fn cubic(stream: &TcpStream) {
+pub fn cubic(stream: &TcpStream) {
     nix::sys::socket::setsockopt(&stream.as_fd(), nix::sys::socket::sockopt::TcpCongestion, &"cubic".into()).unwrap();
 }
 
 /// Bytes that show where they belong.
-fn block(at: usize, len: usize) -> Vec<u8> {
+pub fn block(at: usize, len: usize) -> Vec<u8> {
     (at..at + len).map(|place| (place.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 

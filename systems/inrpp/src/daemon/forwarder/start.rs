@@ -32,7 +32,7 @@ use super::super::{
     tun::Tun,
 };
 use super::{
-    Counts, Forwarder, Mailbox, QUANTUM, Spacing,
+    Counts, Forwarder, Mailbox, Spacing,
     port::{self, Neighbour, NeighbourState, Peer, PortIo, UNLIMITED},
 };
 use crate::{Counters, Key, Router};
