@@ -175,12 +175,19 @@ impl Rate {
         if self.0 == 0 {
             return Span::ZERO;
         }
+        // Dividing 128 bits takes many times as long, and a packet never needs them.
+        if let Some(bits) = bytes.0.checked_mul(8 * NANOS) {
+            return Span(bits.div_ceil(self.0));
+        }
         let nanos = (u128::from(bytes.0) * 8 * u128::from(NANOS)).div_ceil(u128::from(self.0));
         Span(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     /// Bytes that pass in `span` at this rate, rounded down.
     pub fn bytes_in(self, span: Span) -> Bytes {
+        if let Some(bits) = self.0.checked_mul(span.0) {
+            return Bytes(bits / (8 * NANOS));
+        }
         let bytes = u128::from(self.0) * u128::from(span.0) / (8 * u128::from(NANOS));
         Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
@@ -475,6 +482,19 @@ mod tests {
     }
 
     proptest! {
+        /// Small and large numbers are divided in different ways.
+        #[test]
+        fn rates_times_and_bytes_are_as_with_numbers_of_any_size(
+            rate in 1..u64::MAX, rate_bits in 0..64u32, amount in any::<u64>(), amount_bits in 0..64u32,
+        ) {
+            let (rate, amount) = ((rate >> rate_bits).max(1), amount >> amount_bits);
+            let wide = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
+            let nanos = (u128::from(amount) * 8_000_000_000).div_ceil(u128::from(rate));
+            prop_assert_eq!(Rate(rate).time_for(Bytes(amount)), Span(wide(nanos)));
+            let bytes = u128::from(rate) * u128::from(amount) / 8_000_000_000;
+            prop_assert_eq!(Rate(rate).bytes_in(Span(amount)), Bytes(wide(bytes)));
+        }
+
         #[test]
         fn printing_and_reading_give_the_quantity_back(nanos in 0..=MAX_QUANTITY) {
             prop_assert_eq!(Span(nanos).to_string().parse(), Ok(Span(nanos)));
