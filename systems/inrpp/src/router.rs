@@ -231,6 +231,12 @@ impl Router {
         self.schedule(now, port, out);
     }
 
+    /// With limits: packets and ACKs have passed by another way than this router. What was known of flows that do not wait is out of
+    /// date: a packet beyond the last limit that was seen would wait, and none of the ACKs that bring a new one would come.
+    pub fn forget_limits(&mut self) {
+        self.ports.iter_mut().for_each(|port| port.cache.end_all());
+    }
+
     /// The detours of an interface begin with these from now on: neighbours have come or gone. One that is no interface, is the
     /// interface itself, or has no router at its other end is left out.
     pub fn set_detours(&mut self, now: Time, of: Port, over: &[Port], out: &mut impl Egress) {

@@ -142,6 +142,11 @@ impl Cache {
         }
     }
 
+    /// Ends the flows of which nothing waits.
+    pub(crate) fn end_all(&mut self) {
+        self.end_idle(Time::MAX, Span::ZERO);
+    }
+
     /// Bytes that it holds, and that flows may send to it.
     pub(crate) fn committed(&self) -> Bytes {
         Bytes::new(self.bytes + self.promised)

@@ -223,6 +223,10 @@ impl Forwarder {
         } else if is_busy && self.divert.mode() != Mode::Divert {
             self.divert.set_mode(Mode::Divert);
         }
+        if self.divert.mode() == Mode::PassIdle {
+            // The kernel forwards, and the core does not see what.
+            self.router.forget_limits();
+        }
         self.divert.beat(now);
     }
 

@@ -192,6 +192,19 @@ fn a_packet_that_is_sent_again_passes_those_that_wait_for_room_further_on() {
 }
 
 #[test]
+fn a_flow_that_went_on_unseen_waits_for_no_limit_of_before() {
+    let mut bench = Bench::of(limited(), interface(10));
+    bench.limit_to(1, 2, true);
+    assert_eq!([1, 2].map(|end| bench.data_until(1, end)), [Fate::Forward; 2]);
+    bench.limit_to(2, 1, true);
+    assert_eq!([1, 2].map(|end| bench.data_until(2, end)), [Fate::Forward, Fate::Hold]);
+    // All of the first but these two, and their ACKs, go by the kernel.
+    bench.router.forget_limits();
+    assert_eq!(bench.data_until(1, 500), Fate::Forward);
+    assert_eq!(bench.data_until(2, 3), Fate::Hold, "packets of it wait");
+}
+
+#[test]
 fn a_flow_that_has_ended_leaves_its_part_to_others() {
     let mut bench = Bench::of(limited(), interface(10));
     for flow in 1..5 {
