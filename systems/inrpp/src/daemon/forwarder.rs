@@ -245,7 +245,8 @@ impl Forwarder {
                 self.write_edge(Port(at as u16));
                 continue;
             };
-            if !neighbour.outbox.is_empty() {
+            // Of TCP more may wait in the link than in the outbox.
+            if !neighbour.outbox.is_empty() || was_blocked {
                 let sent = neighbour.link.send(&mut neighbour.outbox);
                 neighbour.note_sent(&sent);
             }

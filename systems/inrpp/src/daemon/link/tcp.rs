@@ -182,8 +182,11 @@ impl TcpLink {
         buffers: &'b mut ReceiveBuffers,
         handle: &mut impl FnMut(&'b [u8]),
     ) -> Received {
-        let mut received = Received { bad: self.accept(), ..Received::default() };
-        self.look();
+        let mut received = Received::default();
+        if !self.is_connected() {
+            received.bad += self.accept();
+            self.look();
+        }
         let Some(connection) = self.connection.as_ref().filter(|connection| connection.established) else {
             return received;
         };
@@ -199,6 +202,8 @@ impl TcpLink {
             Ok(read) => read,
             Err(error) => {
                 received.failed(Errno::from_raw(error.raw_os_error().unwrap_or(0)));
+                // It is the listening socket that is ready.
+                received.bad += self.accept();
                 if received.error.is_some() || received.refused {
                     self.close();
                 }
