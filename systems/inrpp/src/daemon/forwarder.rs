@@ -125,6 +125,8 @@ pub(super) struct Forwarder {
     ready: Vec<Handle>,
     joiner: Joiner,
     buffers: ReceiveBuffers,
+    /// An empty list, for the datagrams that are received at once.
+    datagrams: Vec<&'static [u8]>,
     read: Vec<u8>,
     keys: [u64; 2],
     counts: Counts,
@@ -265,8 +267,10 @@ impl Forwarder {
 
     /// Waits until something is ready or due, and lists what is ready.
     fn wait(&self, ready: &mut Vec<Source>) -> io::Result<()> {
-        let mut polled = vec![PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
-        let mut sources = vec![Source::Bell];
+        let most = 1 + 3 * self.ports.len();
+        let (mut polled, mut sources) = (Vec::with_capacity(most), Vec::with_capacity(most));
+        polled.push(PollFd::new(self.bell.as_fd(), PollFlags::POLLIN));
+        sources.push(Source::Bell);
         for (at, port) in self.ports.iter().enumerate() {
             let at = Port(at as u16);
             // The descriptor of a deleted device is always ready.

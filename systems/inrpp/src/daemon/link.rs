@@ -87,14 +87,15 @@ pub struct Received {
     pub error: Option<Errno>,
 }
 
-/// Room for what is received at once; one for all links.
-#[derive(Debug)]
+/// Room for what is received at once; one for all links. The default has none, and costs nothing.
+#[derive(Debug, Default)]
 pub struct ReceiveBuffers {
     bytes: Box<[u8]>,
 }
 
-impl Default for ReceiveBuffers {
-    fn default() -> Self {
+impl ReceiveBuffers {
+    /// Room for many messages.
+    pub fn new() -> Self {
         ReceiveBuffers { bytes: vec![0; MESSAGES * ROOM].into_boxed_slice() }
     }
 }

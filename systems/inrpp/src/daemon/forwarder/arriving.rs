@@ -28,17 +28,20 @@ impl Forwarder {
 
     fn arrive_in(&mut self, now: Time, at: Port, buffers: &mut super::ReceiveBuffers, joiner: &mut Joiner) {
         let Some(neighbour) = self.ports.get_mut(usize::from(at.0)).and_then(PortIo::neighbour) else { return };
-        // One list for some hundred datagrams: they point into the buffers.
-        let mut datagrams = Vec::with_capacity(64);
+        // They point into the buffers; their list has the memory of the one before.
+        let mut datagrams: Vec<&[u8]> = std::mem::take(&mut self.datagrams);
         let received = neighbour.link.receive(buffers, &mut |datagram| datagrams.push(datagram));
         neighbour.malformed += u64::from(received.bad);
         if received.refused {
             self.refused(now, at);
         }
         let mut batch = joiner.begin();
-        for datagram in datagrams {
+        for datagram in &datagrams {
             self.datagram(now, at, datagram, &mut batch);
         }
+        datagrams.clear();
+        // The same memory with another lifetime: the standard library collects in place.
+        self.datagrams = datagrams.into_iter().map(|_| &[][..]).collect();
         let tun = self.ports.get(usize::from(at.0)).map(|port| &port.tun);
         let mut lost = 0;
         batch.flush(&mut |_, parts| lost += u64::from(tun.is_none_or(|tun| tun.write(parts).is_err())));

@@ -74,8 +74,8 @@ impl Forwarder {
             self.counts.malformed += 1;
             return;
         };
+        let mut head = [0; MAX_HEADERS];
         for index in 0..cut.segments() {
-            let mut head = [0; MAX_HEADERS];
             let (len, payload) = cut.segment(index, &mut head);
             let head = head.get(..len).unwrap_or_default();
             let mut one = One { at, partial: cut.partial(), head, payload, end: 0 };

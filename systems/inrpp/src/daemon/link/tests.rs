@@ -182,7 +182,7 @@ fn ends(which: usize, v6: bool) -> Ends {
 
 /// What comes within a short time.
 fn received(link: &mut Link, at_least: usize) -> Vec<Vec<u8>> {
-    let (mut buffers, mut all) = (ReceiveBuffers::default(), Vec::new());
+    let (mut buffers, mut all) = (ReceiveBuffers::new(), Vec::new());
     let begin = Instant::now();
     while all.len() < at_least && begin.elapsed() < Duration::from_secs(2) {
         link.receive(&mut buffers, &mut |datagram| all.push(datagram.to_vec()));
@@ -252,7 +252,7 @@ fn a_neighbour_without_a_process_refuses_datagrams_of_udp() {
             let (mut outbox, _) = outbox_of(&[100; 10]);
             let sent = link.send(&mut outbox);
             assert!(outbox.is_empty());
-            (sent.refused || link.receive(&mut ReceiveBuffers::default(), &mut |_| {}).refused).then_some(())
+            (sent.refused || link.receive(&mut ReceiveBuffers::new(), &mut |_| {}).refused).then_some(())
         };
         eventually("a refusal", PATIENCE, refused);
     }
@@ -273,7 +273,7 @@ fn what_a_socket_does_not_take_waits_and_is_sent_later() {
     let first = near.send(&mut outbox);
     assert!(near.is_blocked() && first.datagrams > 0 && first.datagrams < 10_000, "{first:?}");
     let mut got = Vec::new();
-    let mut buffers = ReceiveBuffers::default();
+    let mut buffers = ReceiveBuffers::new();
     eventually("all datagrams", PATIENCE, || {
         far.receive(&mut buffers, &mut |datagram| got.push(datagram.to_vec()));
         near.send(&mut outbox);
@@ -302,7 +302,7 @@ fn an_ethernet_link_learns_its_neighbour_and_refuses_what_is_longer_than_a_frame
     near.send(&mut outbox_of(&[100]).0);
     let mut bad = 0;
     eventually("a stranger's frame", PATIENCE, || {
-        bad += far.receive(&mut ReceiveBuffers::default(), &mut |_| panic!("of a stranger")).bad;
+        bad += far.receive(&mut ReceiveBuffers::new(), &mut |_| panic!("of a stranger")).bad;
         (bad > 0).then_some(())
     });
     far.forget();
@@ -336,7 +336,7 @@ fn a_tcp_link_that_was_cut_connects_again_and_strangers_are_closed() {
         });
         for lens in [vec![24, 30_000, 1_500], vec![1_500; 3_000]] {
             let (mut outbox, expected) = outbox_of(&lens);
-            let (mut got, mut buffers, mut blocked) = (Vec::new(), ReceiveBuffers::default(), false);
+            let (mut got, mut buffers, mut blocked) = (Vec::new(), ReceiveBuffers::new(), false);
             eventually("all datagrams", PATIENCE, || {
                 far.send(&mut outbox);
                 blocked |= far.is_blocked();
@@ -352,7 +352,7 @@ fn a_tcp_link_that_was_cut_connects_again_and_strangers_are_closed() {
     far.forget();
     assert!(!far.is_connected());
     eventually("the end of the connection", PATIENCE, || {
-        near.receive(&mut ReceiveBuffers::default(), &mut |_| {}).refused.then_some(())
+        near.receive(&mut ReceiveBuffers::new(), &mut |_| {}).refused.then_some(())
     });
     exchange(&mut near, &mut far);
     assert!(near.generation() > generation);

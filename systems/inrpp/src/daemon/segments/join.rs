@@ -58,18 +58,19 @@ struct Open {
 }
 
 impl Default for Joiner {
+    /// A joiner without memory, which costs nothing until it is used.
     fn default() -> Joiner {
-        Joiner::new()
+        let headers = Headers::default();
+        let bytes = [0; MAX_TCP_HEADERS];
+        let open = Open { bytes, headers, count: 0, size: 0, total: 0, next: 0, first: NONE, last: NONE };
+        Joiner { open: [open; FLOWS], payloads: Vec::new() }
     }
 }
 
 impl Joiner {
     /// A joiner with nothing open.
     pub fn new() -> Joiner {
-        let headers = Headers::default();
-        let bytes = [0; MAX_TCP_HEADERS];
-        let open = Open { bytes, headers, count: 0, size: 0, total: 0, next: 0, first: NONE, last: NONE };
-        Joiner { open: [open; FLOWS], payloads: Vec::with_capacity(FLOWS * MAX_SEGMENTS) }
+        Joiner { payloads: Vec::with_capacity(FLOWS * MAX_SEGMENTS), ..Joiner::default() }
     }
 
     /// Begins a batch of packets, which lie in buffers that stay as they are until it is flushed.

@@ -74,7 +74,7 @@ impl Hop {
     pub fn run(mut self, watch: &Watch) -> Self {
         let mut outbox = Outbox::new(2 << 20, 4_096);
         outbox.set_burst(self.burst);
-        let (mut buffers, mut buffer, mut id) = (ReceiveBuffers::default(), vec![0; MAX_READ], 0);
+        let (mut buffers, mut buffer, mut id) = (ReceiveBuffers::new(), vec![0; MAX_READ], 0);
         let mut looked = monotonic_now();
         while !watch.stop.load(Ordering::Relaxed) {
             let now = monotonic_now();
