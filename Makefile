@@ -7,7 +7,7 @@ SIDESTEP := target/release/sidestep
 # What is packed, booted and walked through: what `make build` makes, or a program that is built.
 BUILT := $(if $(SIDESTEP_PROGRAM),deps,build)
 
-.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab soak-inrpp inrpp-sweep semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 measure docs deb test-deb package clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab soak-inrpp inrpp-sweep semper-lab irc-lab bench bench-policy bench-inrpp bench-mptcp-pm bench-ns3 measure docs deb test-deb package clean
 
 all: build
 
@@ -76,6 +76,13 @@ test-deb: deb ## Install the package into a directory of its own, try it and its
 
 bench-policy: ## What a call of the path changer's policy costs in the kernel
 	$(SUDO) env PATH="$$PATH" $(CARGO) test --locked --workspace --test parity -- --ignored --nocapture what_a_call
+
+# What the bench prints is for people; its output is for `scripts/measurements`.
+bench-inrpp: ## What routers of INRPP cost beside the kernel's forwarding, as JSON: ROUNDS (5) of SECONDS (2), or those cases that ONLY names
+	@mkdir -p target
+	@$(SUDO) env PATH="$$PATH" OUTPUT=$(CURDIR)/target/bench-inrpp.json $(foreach name,ROUNDS SECONDS ONLY,$(if $($(name)),$(name)="$($(name))")) \
+		$(CARGO) test --locked --release -p sidestep-inrpp --features command --test router -- --ignored --exact --nocapture cost::what_the_domain_costs >&2
+	@cat target/bench-inrpp.json
 
 bench-mptcp-pm: ## 1,000 MPTCP connections of 8 subflows: latency, leaks, time of a list; and of 32, more than there are ports
 	$(SUDO) env PATH="$$PATH" $(CARGO) test --locked --release -p sidestep-mptcp --features daemon --test path_manager -- --ignored --nocapture

@@ -31,11 +31,11 @@ use nix::{
 use sidestep_linux::{monotonic_now, netlink};
 use sidestep_net::{Span, Time};
 
+pub(super) use self::reconfigure::PortPlace;
 use self::{
     port::{Peer, PortIo},
     spacing::Spacing,
 };
-pub(super) use self::reconfigure::PortPlace;
 use super::{
     config::{Idle, RouterSettings},
     connections::Connections,

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests of the kernel have a clock and threads")]
 
+mod cost;
 mod faults;
 mod islands;
 mod net;

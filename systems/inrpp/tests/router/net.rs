@@ -254,21 +254,7 @@ impl Net {
     }
 
     pub fn start_with(&self, node: &NetNs, config: &Path, variables: &[(&str, &str)], wrapper: &str) -> Router {
-        let log = fs::File::options().create(true).append(true).open(config.with_extension("log")).unwrap();
-        let start = || {
-            // This very program again: one test in it is the daemon.
-            let mut words =
-                wrapper.split_ascii_whitespace().map(OsString::from).chain([std::env::current_exe().unwrap().into()]);
-            let mut command = Command::new(words.next().unwrap());
-            command
-                .args(words)
-                .args(["--exact", "daemon_process", "--nocapture"])
-                .env(CHILD, config)
-                .envs(variables.iter().copied());
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.try_clone().unwrap());
-            Ok(command.spawn().unwrap())
-        };
-        Router { child: node.run(start).unwrap(), config: config.to_path_buf() }
+        start_daemon(node, config, variables, wrapper)
     }
 
     /// Starts a router that takes the place of another, whose process ends then.
@@ -281,11 +267,7 @@ impl Net {
 
     /// Segments that `h1` has sent again.
     pub fn sent_again(&self) -> u64 {
-        let text = self.h1.run(|| Ok(fs::read_to_string("/proc/thread-self/net/snmp").unwrap())).unwrap();
-        let lines: Vec<Vec<&str>> =
-            text.lines().filter(|line| line.starts_with("Tcp:")).map(|line| line.split(' ').collect()).collect();
-        let at = lines[0].iter().position(|name| *name == "RetransSegs").unwrap();
-        lines[1][at].parse().unwrap()
+        sent_again(&self.h1)
     }
 
     /// The file of a router; its ports stay a little below what the token buckets carry.
@@ -427,6 +409,34 @@ impl Net {
         }
         (client, server)
     }
+}
+
+/// Segments that a node has sent again.
+pub fn sent_again(node: &NetNs) -> u64 {
+    let text = node.run(|| Ok(fs::read_to_string("/proc/thread-self/net/snmp").unwrap())).unwrap();
+    let lines: Vec<Vec<&str>> =
+        text.lines().filter(|line| line.starts_with("Tcp:")).map(|line| line.split(' ').collect()).collect();
+    let at = lines[0].iter().position(|name| *name == "RetransSegs").unwrap();
+    lines[1][at].parse().unwrap()
+}
+
+/// Starts a router's process with a file, and these variables in its environment.
+pub fn start_daemon(node: &NetNs, config: &Path, variables: &[(&str, &str)], wrapper: &str) -> Router {
+    let log = fs::File::options().create(true).append(true).open(config.with_extension("log")).unwrap();
+    let start = || {
+        // This very program again: one test in it is the daemon.
+        let mut words =
+            wrapper.split_ascii_whitespace().map(OsString::from).chain([std::env::current_exe().unwrap().into()]);
+        let mut command = Command::new(words.next().unwrap());
+        command
+            .args(words)
+            .args(["--exact", "daemon_process", "--nocapture"])
+            .env(CHILD, config)
+            .envs(variables.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.try_clone().unwrap());
+        Ok(command.spawn().unwrap())
+    };
+    Router { child: node.run(start).unwrap(), config: config.to_path_buf() }
 }
 
 /// The machine's default may be another.
