@@ -7,7 +7,7 @@ SIDESTEP := target/release/sidestep
 # What is packed, booted and walked through: what `make build` makes, or a program that is built.
 BUILT := $(if $(SIDESTEP_PROGRAM),deps,build)
 
-.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab soak-inrpp inrpp-sweep semper-lab irc-lab bench bench-policy bench-inrpp bench-mptcp-pm bench-ns3 measure docs deb test-deb package clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab soak-inrpp inrpp-sweep semper-lab irc-lab inrpp-lab bench bench-policy bench-inrpp bench-mptcp-pm bench-ns3 measure docs deb test-deb package clean
 
 all: build
 
@@ -92,6 +92,9 @@ inrpp-sweep: deps ## INRPP beside plain TCP in 648 cells, and in Abilene and a f
 
 semper-lab: build ## Scenarios of the SEMPER paper's figures in the lab, scaled down: three quarters of an hour
 	$(SUDO) scripts/semper-lab --sidestep $(SIDESTEP)
+
+inrpp-lab: build ## INRPP for unmodified hosts, in the lab and the simulator: half an hour
+	$(SUDO) scripts/inrpp-lab --sidestep $(SIDESTEP)
 
 irc-lab: build ## Scenarios of the IRC paper's figures, and of figure 7, in the lab and the simulator: an hour
 	$(SUDO) scripts/irc-lab --sidestep $(SIDESTEP)

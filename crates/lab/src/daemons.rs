@@ -15,7 +15,7 @@ use std::{
 };
 
 use sidestep_linux::cgroup::Cgroup;
-use sidestep_net::{NodeId, Time, Topology};
+use sidestep_net::{NodeId, Span, Time, Topology};
 use sidestep_results::{Recorder, SamplePoint};
 use sidestep_scenario::Scenario;
 
@@ -64,8 +64,8 @@ pub trait Watch: fmt::Debug {
     /// Reads what is new; called at each sample and before the daemons end. Moves since `epoch` go to `recorder`.
     fn catch_up(&mut self, network: &Network, epoch: Monotonic, recorder: &mut Recorder) -> Result<(), LabError>;
 
-    /// Rows of `series.csv` about what was read last.
-    fn samples(&self, _now: Time) -> Vec<SamplePoint> {
+    /// Rows of `series.csv` about what was read last: the instant, and the time since those before.
+    fn samples(&self, _at: (Time, Span)) -> Vec<SamplePoint> {
         Vec::new()
     }
 
@@ -239,8 +239,8 @@ impl Daemons {
     }
 
     /// Rows of `series.csv` about what was read last.
-    pub fn samples(&self, now: Time) -> impl Iterator<Item = SamplePoint> {
-        self.watches.iter().flat_map(move |watch| watch.samples(now))
+    pub fn samples(&self, at: (Time, Span)) -> impl Iterator<Item = SamplePoint> {
+        self.watches.iter().flat_map(move |watch| watch.samples(at))
     }
 
     /// The name of the path that a connection takes, if a daemon has moved it.

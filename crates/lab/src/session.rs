@@ -179,7 +179,7 @@ impl<'a> Session<'a> {
         recorder: &mut Recorder,
     ) -> Result<Rate, LabError> {
         self.daemons.catch_up(&self.network, self.epoch, recorder)?;
-        self.daemons.samples(now).try_for_each(|point| writer.sample(recorder, &point))?;
+        self.daemons.samples((now, self.scenario().sample)).try_for_each(|point| writer.sample(recorder, &point))?;
         self.sampler.sample(now, &self.daemons, names, writer, recorder)
     }
 

@@ -7,7 +7,7 @@ use sidestep_lab::{
     plan::{Multipath, NodePlan},
     traffic::Monotonic,
 };
-use sidestep_net::{Bytes, NodeId, Rate, Time, Topology, pattern};
+use sidestep_net::{Bytes, NodeId, Rate, Span, Time, Topology, pattern};
 use sidestep_results::{Recorder, SampleKind, SamplePoint};
 use sidestep_scenario::SystemInfo;
 
@@ -140,11 +140,12 @@ impl Watch for Caches {
         Ok(())
     }
 
-    fn samples(&self, now: Time) -> Vec<SamplePoint> {
+    fn samples(&self, (time, interval): (Time, Span)) -> Vec<SamplePoint> {
         let of = |status: &InrppStatus| {
             let name = status.name.clone();
             let point = move |port: &PortStatus| SamplePoint {
-                time: now,
+                time,
+                interval,
                 kind: SampleKind::Cache,
                 name: format!("{name}>{}", port.neighbour.as_ref().unwrap_or(&port.interface)),
                 utilisation: Some(port.cache_bytes as f64 / port.cache_room.max(1) as f64),

@@ -253,16 +253,19 @@ fn inrpp_uses_the_detour_drops_nothing_and_takes_as_long_as_in_the_simulator() {
     let flows: String = (1..=2).map(|at| bulk(&format!("flow-{at}"), ["h1", "h2"], "size = \"2 MB\"")).collect();
     let file = room.write("detour.toml", &format!("{DETOUR}{flows}"));
     room.run(&["lab", "run", &file, "--system", "tcp", "--system", "inrpp", "--out", "lab"]).is_fine();
-    room.run(&["sim", "run", &file, "--system", "tcp", "--system", "inrpp:hosts=unmodified,shim=72B", "--out", "sim"]).is_fine();
+    room.run(&["sim", "run", &file, "--system", "tcp", "--system", "inrpp:hosts=unmodified,shim=72B", "--out", "sim"])
+        .is_fine();
     let mean = |world: &str, system: &str| {
         let rows = room.rows(world, "flows.csv");
-        let took: Vec<f64> = rows.iter().filter(|row| row["system"].starts_with(system)).map(|row| number(row, "fct_s")).collect();
+        let took: Vec<f64> =
+            rows.iter().filter(|row| row["system"].starts_with(system)).map(|row| number(row, "fct_s")).collect();
         assert_eq!(took.len(), 2, "{rows:?}");
         took.iter().sum::<f64>() / 2.0
     };
     let [tcp, lab, sim] = [mean("lab", "tcp"), mean("lab", "inrpp"), mean("sim", "inrpp")];
     println!("tcp {tcp:.2} s, inrpp {lab:.2} s, in the simulator {sim:.2} s");
-    let result: serde_json::Value = serde_json::from_str(&fs::read_to_string(room.path("lab/result.json")).unwrap()).unwrap();
+    let result: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(room.path("lab/result.json")).unwrap()).unwrap();
     let caches = &result["systems"]["inrpp"]["caches"];
     assert!(caches["detoured"].as_u64() > Some(500) && caches["dropped"] == 0, "{caches}");
     assert!(lab < tcp * 0.75 && (lab / sim - 1.0).abs() < 0.15, "tcp {tcp}, lab {lab}, sim {sim}");
