@@ -45,5 +45,8 @@ pub use self::{
     group::{EDGE, Group, Status},
     registry::{Command, Invocation, Registry},
     reports::{obstacles, parse_interval, plain_table, print_json, print_obstacles, print_stopped},
-    signals::{announce, at_hangups, reread, run_daemon, runtime, stopped, stopped_or_relieved, until_signalled},
+    signals::{
+        announce, at_hangups, reread, run_daemon, runtime, stopped, stopped_or_relieved, succeeded_with,
+        until_signalled,
+    },
 };

@@ -1,8 +1,11 @@
 //! What a daemon runs in, signals to it, and what it reports when it is ready.
 
 use std::{
-    io::Write,
+    env,
+    io::{self, Write},
+    process::{self, Child},
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use sidestep_hostd::{READY, Shutdown};
@@ -12,12 +15,15 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     task::spawn_blocking,
+    time::sleep,
 };
 
 use crate::{Failure, Outcome};
 
 /// Threads for what would hold up the loop of a daemon, such as computing paths.
 const BLOCKING_THREADS: usize = 4;
+/// How often it looks whether a successor is still there.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A runtime with one thread: none of our daemons has work for more.
 pub fn runtime() -> Result<Runtime, Failure> {
@@ -85,6 +91,37 @@ pub fn stopped_or_relieved() -> impl Future<Output = Shutdown> {
             _ = relieved.recv() => Shutdown::Keep,
         }
     }
+}
+
+/// At each SIGUSR1 starts the program that is now in this one's place, with the same arguments and `option`, so that it takes over.
+/// Meanwhile this one goes on. To be called in a daemon's runtime.
+pub fn succeeded_with(option: &'static str) {
+    let Ok(mut asked) = signal(SignalKind::user_defined1()) else { return };
+    tokio::spawn(async move {
+        while asked.recv().await.is_some() {
+            match start_successor(option) {
+                Ok(mut successor) => loop {
+                    sleep(LOOK).await;
+                    match successor.try_wait() {
+                        Ok(None) => {}
+                        Ok(Some(end)) => {
+                            break tracing::error!("the successor has failed ({end}), and this one goes on");
+                        }
+                        Err(error) => break tracing::error!("the successor: {error}"),
+                    }
+                },
+                Err(error) => tracing::error!("cannot start a successor, and this one goes on: {error}"),
+            }
+        }
+    });
+}
+
+fn start_successor(option: &str) -> io::Result<Child> {
+    let mut arguments = env::args_os();
+    let program = arguments.next().ok_or(io::ErrorKind::NotFound)?;
+    let arguments = arguments.filter(|argument| argument != option);
+    // The service manager waits for pings of whoever does not know of another process.
+    process::Command::new(program).args(arguments).arg(option).env_remove("WATCHDOG_PID").spawn()
 }
 
 /// Completes when a signal ends a daemon; the signal does nothing else from the call on.

@@ -51,6 +51,11 @@ impl Supervisor {
         self.notify(&NotifyState::Stopping, false);
     }
 
+    /// Reports that another process has taken this one's place; it must be one of the same unit.
+    pub fn succeeded_by(&self, process: u32) {
+        self.notify(&NotifyState::MainPid(process), true);
+    }
+
     /// Reports what matters now, in one line; the same again is not reported twice.
     pub fn status(&mut self, status: &str) {
         if self.status != status {
@@ -121,7 +126,8 @@ mod tests {
         supervisor.status("first\nline");
         supervisor.status("first\nline");
         supervisor.ping();
-        assert_eq!([read(), read(), read()], ["READY=1", "STATUS=first line", "WATCHDOG=1"]);
+        supervisor.succeeded_by(7);
+        assert_eq!([read(), read(), read(), read()], ["READY=1", "STATUS=first line", "WATCHDOG=1", "MAINPID=7"]);
 
         // More than the kernel keeps for it (`net.unix.max_dgram_qlen`).
         for _ in 0..1_000 {

@@ -14,7 +14,7 @@ use std::{
 
 use sidestep_command::{
     Command, Failure, Outcome, announce, out, plain_table, print, print_json, print_stopped, println, read, reread,
-    run_daemon, runtime, stopped_or_relieved, until_signalled,
+    run_daemon, runtime, stopped_or_relieved, succeeded_with, until_signalled,
 };
 
 use self::args::{InrppArgs, InrppCommand, InrppRun};
@@ -67,7 +67,10 @@ fn route(args: InrppRun) -> Outcome {
         let keys = read_keys(&config)?;
         Ok(Some((config, keys)))
     };
-    run_daemon(async || run_inrpp(options, reread("the configuration", again), announce, stopped_or_relieved()).await)
+    run_daemon(async || {
+        succeeded_with("--takeover");
+        run_inrpp(options, reread("the configuration", again), announce, stopped_or_relieved()).await
+    })
 }
 
 fn read_config(path: &Path, metrics: Option<SocketAddr>) -> Result<InrppConfig, Failure> {

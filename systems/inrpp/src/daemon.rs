@@ -8,6 +8,8 @@ mod config;
 mod connections;
 mod divert;
 mod forwarder;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod headers;
 mod link;
 mod message;
@@ -31,7 +33,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sidestep_hostd::{AgentError, ControlSocket, Daemon, End, Handled, Listeners, Page, Scrapes, Shutdown, control};
+use sidestep_hostd::{
+    AgentError, ControlSocket, Daemon, End, Handled, Listeners, Page, Scrapes, Shutdown, Supervisor, control,
+};
 use sidestep_linux::{
     LinuxError, monotonic_now,
     netlink::{Interface, Netlink},
@@ -239,6 +243,10 @@ impl InrppRouter {
         let handed = takeover::hand_over(stream, &saved, &forwarder.descriptors(), &bytes);
         if matches!(handed, Ok(true)) {
             tracing::info!(packets = saved.packets.len(), "another router has taken over");
+            // Before this process ends: the service manager would stop the unit.
+            if let Some(process) = takeover::process_of(stream) {
+                Supervisor::from_env().succeeded_by(process);
+            }
             self.is_succeeded = true;
             return Ok(());
         }

@@ -19,6 +19,8 @@ use nix::errno::Errno;
 use sidestep_linux::Result;
 use sidestep_net::Time;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use self::tcp::fuzz as fuzz_stream;
 pub use self::{ethernet::EthernetLink, outbox::Outbox, tcp::TcpLink, udp::UdpLink};
 
 /// Bytes of a shim.

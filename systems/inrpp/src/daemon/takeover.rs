@@ -135,6 +135,12 @@ pub fn may_take(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own.as_raw())
 }
 
+/// The process at the other end.
+pub fn process_of(stream: &UnixStream) -> Option<u32> {
+    let credentials = getsockopt(stream, PeerCredentials).ok()?;
+    u32::try_from(credentials.pid()).ok().filter(|process| *process > 0)
+}
+
 /// Takes all that the router of this network namespace has; `None`: none works.
 pub fn take() -> Result<Option<(Passed, Working)>, LinuxError> {
     let failed = |error| LinuxError::io("taking over from the router that works", error);

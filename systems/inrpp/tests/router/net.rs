@@ -281,11 +281,13 @@ impl Net {
         let mut text = format!("[inrpp]\nname = \"{name}\"\ncache = \"4 MB\"\n{more}\n");
         for (neighbour, net, end) in links {
             let (own, other) = (format!("{net}.{end}"), format!("{net}.{}", 3 - end));
+            // Two links of the others have the same port, and addresses that the kernel chooses.
+            let local = if name == "b" { format!("local = \"{own}\"\n") } else { String::new() };
             let link = match over {
-                Over::Udp => format!("link = \"udp\"\nlocal = \"{own}\"\nremote = \"{other}\"\n"),
+                Over::Udp => format!("link = \"udp\"\n{local}remote = \"{other}\"\n"),
                 Over::Ethernet => "link = \"ethernet\"\n".into(),
                 Over::Tcp => {
-                    format!("link = \"tcp\"\nlocal = \"{own}\"\nremote = \"{other}\"\nlisten = {}\n", end == 1)
+                    format!("link = \"tcp\"\n{local}remote = \"{other}\"\nlisten = {}\n", end == 1)
                 }
             };
             text += &format!(

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{self, Read},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket},
     os::fd::OwnedFd,
     sync::{Arc, atomic::AtomicBool, mpsc},
 };
@@ -291,12 +291,26 @@ pub(super) fn open_link(
             Ok(Link::Ethernet(EthernetLink::open(&interface.name, *remote, descriptor)?))
         }
         LinkConfig::Tcp { local, remote, listen } => {
-            let port = if *listen { DEFAULT_PORT } else { 0 };
-            let local = here(local.unwrap_or_else(|| any(remote, port)));
-            let ends = Ends { local, remote: here(*remote), interface: None };
+            let remote = here(*remote);
+            let local = match local {
+                Some(local) => here(*local),
+                // Other links may listen at other addresses.
+                None if *listen => local_address(remote, DEFAULT_PORT).unwrap_or_else(|| any(&remote, DEFAULT_PORT)),
+                None => any(&remote, 0),
+            };
+            let ends = Ends { local, remote, interface: None };
             Ok(Link::Tcp(TcpLink::open(&ends, *listen, monotonic_now())?))
         }
     }
+}
+
+/// The address from which the kernel sends to another, with this port.
+fn local_address(remote: SocketAddr, port: u16) -> Option<SocketAddr> {
+    let any = if remote.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let socket = UdpSocket::bind((any, 0)).and_then(|socket| socket.connect(remote).map(|()| socket));
+    let mut local = socket.and_then(|socket| socket.local_addr()).ok()?;
+    local.set_port(port);
+    Some(local)
 }
 
 /// An address of one link is on this interface.

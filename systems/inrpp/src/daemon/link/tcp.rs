@@ -291,6 +291,15 @@ fn datagrams<'b>(mut bytes: &'b [u8], mut handle: impl FnMut(&'b [u8])) -> std::
     Ok(bytes)
 }
 
+/// Reads any bytes as a stream: not one gets lost.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn fuzz(bytes: &[u8]) {
+    let mut total = 0;
+    if let Ok(rest) = datagrams(bytes, |datagram| total += LENGTH + datagram.len()) {
+        assert_eq!(total + rest.len(), bytes.len());
+    }
+}
+
 fn listener(ends: &Ends) -> io::Result<Socket> {
     let socket = open_socket(ends, Type::STREAM, Protocol::TCP)?;
     socket.set_reuse_address(true)?;
@@ -329,10 +338,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_stream_is_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let mut total = 0;
-            if let Ok(rest) = datagrams(&bytes, |datagram| total += LENGTH + datagram.len()) {
-                prop_assert_eq!(total + rest.len(), bytes.len());
-            }
+            fuzz(&bytes);
         }
 
         /// However the stream is cut, the same datagrams come out.

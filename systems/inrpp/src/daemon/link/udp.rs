@@ -45,6 +45,8 @@ impl UdpLink {
         set_int(socket.as_fd(), level, name, libc::IP_PMTUDISC_DONT).map_err(failed)?;
         set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).map_err(failed)?;
         enlarge(socket.as_fd(), RECEIVE_BUFFER, SEND_BUFFER);
+        // Of all links that have the same address and port here, connected ones get what their neighbours send.
+        socket.set_reuse_port(true).map_err(failed)?;
         socket.bind(&ends.local.into()).map_err(failed)?;
         socket.connect(&ends.remote.into()).map_err(failed)?;
         let mut link = UdpLink { socket, v6, blocked: false, segmentation: true, max_segment: 0 };
