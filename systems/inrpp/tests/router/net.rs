@@ -260,6 +260,7 @@ impl Net {
     /// Starts a router that takes the place of another, whose process ends then.
     pub fn take_over(&self, node: &NetNs, before: &mut Router) -> Router {
         let successor = self.start_with(node, &before.config, &[("TAKEOVER", "1")], "");
+        eventually("a successor takes over", || before.child.try_wait().unwrap().is_some());
         assert!(before.child.wait().unwrap().success());
         self.answers(node);
         successor

@@ -75,7 +75,7 @@ fn neighbours_edges_rates_and_caches_change_while_connections_go_on() {
     reload(&routers[1], &odd);
     thread::sleep(Duration::from_millis(500));
     assert_eq!(status(1).ports.len(), 3);
-    ip(&net.b, "link add later type dummy");
+    ip(&net.b, "link add later type veth peer name other");
     has(1, "the interface is there", &|status| status.ports.len() == 4);
     let tracked = status(0).connections.tracked;
     thread::sleep(Duration::from_millis(300));

@@ -1,6 +1,7 @@
 //! Chaos: processes, links, interfaces and devices fail at random under traffic. No connection is lost, and nothing is left.
 //!
-//! A few faults with every test run; `make soak-inrpp` takes 500. `SIDESTEP_SOAK_FAULTS` sets how many, `SIDESTEP_SOAK_SEED` which.
+//! A few faults with every test run; `make soak-inrpp` takes 500. `SIDESTEP_SOAK_FAULTS` sets how many, `SIDESTEP_SOAK_SEED`
+//! which, and `SIDESTEP_SOAK_ONLY` names kinds, with commas between.
 
 mod fault;
 mod load;
@@ -63,10 +64,12 @@ fn no_connection_is_lost_whatever_happens_to_routers_links_and_devices() {
     println!("{faults} faults, SIDESTEP_SOAK_SEED={seed}");
     let mut world = World::new(seed.into());
     let mut load = Load::start(&world.net);
-    let mut order = Fault::ALL.to_vec();
+    let only = std::env::var("SIDESTEP_SOAK_ONLY").unwrap_or_default();
+    let is_wanted = |fault: &Fault| only.is_empty() || only.split(',').any(|name| name == format!("{fault:?}"));
+    let mut order: Vec<Fault> = Fault::ALL.into_iter().filter(is_wanted).collect();
     let mut longest = Duration::ZERO;
     for step in 0..faults {
-        if step as usize % order.len() == 0 {
+        if (step as usize).is_multiple_of(order.len()) {
             for at in (1..order.len()).rev() {
                 order.swap(at, world.random.below(at as u32 + 1) as usize);
             }

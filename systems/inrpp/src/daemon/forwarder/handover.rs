@@ -138,11 +138,12 @@ impl Forwarder {
     }
 }
 
-/// The link's descriptor, if it can pass: a TCP connection has what was read and written in part, and is made again.
+/// The link's descriptor, if it has one that can pass. A TCP connection has what was read and written in part, and is made again,
+/// but the address where one listens is taken while this process has it.
 fn passes(link: &Link) -> Option<BorrowedFd<'_>> {
     match link {
         Link::Udp(_) | Link::Ethernet(_) => link.fds().into_iter().flatten().next(),
-        Link::Tcp(_) => None,
+        Link::Tcp(_) => link.fds()[1],
     }
 }
 

@@ -243,7 +243,8 @@ impl Inherited {
         let tun = Some(Tun::from_fd(tun, &tun_name(&config.interface))?);
         let is_same = known.is_some_and(|known| known == link_name(&config.link));
         let session = session.and_then(|saved| Session::from_saved(name, Some(&config.name), key, &saved));
-        let is_alive = is_same && alive && session.is_some();
+        // A TCP connection is still to be made.
+        let is_alive = is_same && alive && session.is_some() && !matches!(config.link, LinkConfig::Tcp { .. });
         Ok(Before { tun, link: link.filter(|_| is_same), session, is_alive })
     }
 }
@@ -299,7 +300,7 @@ pub(super) fn open_link(
                 None => any(&remote, 0),
             };
             let ends = Ends { local, remote, interface: None };
-            Ok(Link::Tcp(TcpLink::open(&ends, *listen, monotonic_now())?))
+            Ok(Link::Tcp(TcpLink::open(&ends, *listen, descriptor, monotonic_now())?))
         }
     }
 }

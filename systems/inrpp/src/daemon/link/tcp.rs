@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read, Write},
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use nix::errno::Errno;
@@ -58,7 +58,9 @@ struct TooLong;
 impl TcpLink {
     /// Opens the link in the calling thread's network namespace. One end listens, the other connects, at once and then in
     /// [`reconnect`](super::Link::reconnect).
-    pub fn open(ends: &Ends, listen: bool, now: Time) -> Result<Self> {
+    ///
+    /// A `descriptor` is that of a socket that listens, which another process has passed.
+    pub fn open(ends: &Ends, listen: bool, descriptor: Option<OwnedFd>, now: Time) -> Result<Self> {
         let mut link = TcpLink {
             ends: ends.clone(),
             listener: None,
@@ -73,7 +75,10 @@ impl TcpLink {
         };
         if listen {
             let what = || format!("listening for TCP at {}", ends.local);
-            link.listener = Some(listener(ends).map_err(|error| LinuxError::io(what(), error))?);
+            let passed = descriptor.map(Socket::from);
+            let is_at = |socket: &Socket| socket.local_addr().is_ok_and(|at| at.as_socket() == Some(ends.local));
+            let listener = passed.filter(is_at).map_or_else(|| listener(ends), Ok);
+            link.listener = Some(listener.map_err(|error| LinuxError::io(what(), error))?);
         }
         link.reconnect(now);
         Ok(link)

@@ -320,8 +320,9 @@ fn a_tcp_link_that_was_cut_connects_again_and_strangers_are_closed() {
     }
     let nodes = two();
     let mut now = Time::from_nanos(1);
-    let open =
-        |which: usize, now| Link::Tcp(nodes[which].run(|| TcpLink::open(&ends(which, true), which == 0, now)).unwrap());
+    let open = |which: usize, now| {
+        Link::Tcp(nodes[which].run(|| TcpLink::open(&ends(which, true), which == 0, None, now)).unwrap())
+    };
     // The one that connects comes first, and is refused.
     let mut far = open(1, now);
     let mut near = open(0, now);
@@ -362,7 +363,7 @@ fn a_tcp_link_that_was_cut_connects_again_and_strangers_are_closed() {
 
     ip(&nodes[1], "-6 addr add fd09:0:0:9::7/64 dev core nodad");
     let other = Ends { local: "[fd09:0:0:9::7]:0".parse().unwrap(), ..ends(1, true) };
-    let _stranger = nodes[1].run(|| TcpLink::open(&other, false, monotonic_now())).unwrap();
+    let _stranger = nodes[1].run(|| TcpLink::open(&other, false, None, monotonic_now())).unwrap();
     let Link::Tcp(near) = &mut near else { unreachable!() };
     eventually("a stranger", PATIENCE, || {
         near.reconnect(monotonic_now());

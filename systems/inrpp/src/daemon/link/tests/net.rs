@@ -215,7 +215,7 @@ fn link(which: usize, kind: Kind, link_local: &[SocketAddr; 2]) -> Result<Link> 
         Kind::Ethernet => Link::Ethernet(EthernetLink::open("core", None, None)?),
         Kind::Tcp => {
             let ends = Ends { local: v6(own), remote: v6(other), interface };
-            Link::Tcp(TcpLink::open(&ends, which == 0, monotonic_now())?)
+            Link::Tcp(TcpLink::open(&ends, which == 0, None, monotonic_now())?)
         }
     })
 }
