@@ -4,7 +4,8 @@ use std::{
     io::{ErrorKind, Write},
     mem::MaybeUninit,
     net::{SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket},
-    os::fd::AsFd,
+    os::fd::{AsFd, AsRawFd},
+    process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
@@ -12,7 +13,6 @@ use std::{
 
 use nix::sys::{
     epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
-    resource::{Resource, getrlimit, setrlimit},
     socket::{getsockopt, sockopt},
 };
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -70,32 +70,24 @@ pub fn stream(line: &Line, time: Duration, rate: Option<f64>) -> Arrived {
     Arrived { bytes, time, mss: mss_of(&client) }
 }
 
-/// Connections that all have data to send; what of each has arrived within `during`, which begins after `before`; and bytes of a full segment.
+/// Connections that all have data to send: what of each has arrived within `during`, which begins after `before`, and the bytes of a full
+/// segment.
 pub fn many(line: &Line, count: usize, before: Duration, during: impl FnOnce()) -> (Vec<u64>, u64) {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    let needed = (2 * count + 1_000) as u64;
-    setrlimit(Resource::RLIMIT_NOFILE, soft.max(needed), hard.max(needed)).unwrap();
-    let (clients, servers): (Vec<_>, Vec<_>) = connections(line, count).into_iter().unzip();
-    let mss = mss_of(&clients[0]);
-    for client in &clients {
-        client.set_nonblocking(true).unwrap();
-        SockRef::from(client).set_send_buffer_size(64 << 10).unwrap();
-    }
-    servers.iter().for_each(|server| server.set_nonblocking(true).unwrap());
-    let arrived: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
-    let stop = AtomicBool::new(false);
-    let block = vec![7; 16 << 10];
-    let read = || -> Vec<u64> { arrived.iter().map(|bytes| bytes.load(Ordering::Relaxed)).collect() };
+    let sink = Sink::start(line, count);
+    let connect = || Ok((0..count).map(|_| sink.connect()).collect::<Vec<_>>());
+    let clients = line.h1.run(connect).unwrap();
+    let written: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
+    let (stop, block) = (AtomicBool::new(false), vec![7; 16 << 10]);
+    let acknowledged = |(client, written): (&TcpStream, &AtomicU64)| {
+        // What is written later does not count: the queue is read first.
+        let written = written.load(Ordering::Relaxed);
+        written.saturating_sub(queued(client))
+    };
+    let read = || -> Vec<u64> { clients.iter().zip(&written).map(acknowledged).collect() };
     let shares = thread::scope(|scope| {
         scope.spawn(|| {
-            serve(&clients, EpollFlags::EPOLLOUT, &stop, |_, client| {
-                let mut client = client;
-                client.write(&block).is_ok()
-            });
-        });
-        scope.spawn(|| {
-            serve(&servers, EpollFlags::EPOLLIN, &stop, |at, server| {
-                discard(server).map(|bytes| arrived[at].fetch_add(bytes, Ordering::Relaxed)).is_ok()
+            serve(&clients, EpollFlags::EPOLLOUT, &stop, |at, mut client| {
+                client.write(&block).map(|bytes| written[at].fetch_add(bytes as u64, Ordering::Relaxed)).is_ok()
             });
         });
         thread::sleep(before);
@@ -105,7 +97,69 @@ pub fn many(line: &Line, count: usize, before: Duration, during: impl FnOnce()) 
         stop.store(true, Ordering::Relaxed);
         last.iter().zip(first).map(|(last, first)| last - first).collect()
     });
-    (shares, mss)
+    (shares, mss_of(&clients[0]))
+}
+
+/// A process that takes so many connections, and all that comes over them. One process may not have both ends of 10,000.
+struct Sink(Child);
+
+const SINK: &str = "SIDESTEP_TEST_SINK";
+const PORT: u16 = 5_001;
+
+impl Sink {
+    fn start(line: &Line, count: usize) -> Sink {
+        let start = || {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "cost::load::sink_process", "--nocapture"]).env(SINK, count.to_string());
+            Ok(Sink(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()))
+        };
+        line.h2.run(start).unwrap()
+    }
+
+    /// A connection that never waits, and keeps little.
+    fn connect(&self) -> TcpStream {
+        let address = SocketAddr::new(H2.parse().unwrap(), PORT);
+        let until = Instant::now() + PATIENCE;
+        let client = loop {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(client) => break client,
+                Err(error) => assert!(Instant::now() < until, "{error}"),
+            }
+            thread::sleep(Duration::from_millis(20));
+        };
+        cubic(&client);
+        client.set_nonblocking(true).unwrap();
+        SockRef::from(&client).set_send_buffer_size(64 << 10).unwrap();
+        client
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// No test, but the [`Sink`]'s process.
+#[test]
+fn sink_process() {
+    let Ok(count) = std::env::var(SINK) else { return };
+    let listener = TcpListener::bind((H2, PORT)).unwrap();
+    let servers: Vec<TcpStream> = (0..count.parse().unwrap()).map(|_| listener.accept().unwrap().0).collect();
+    servers.iter().for_each(|server| server.set_nonblocking(true).unwrap());
+    serve(&servers, EpollFlags::EPOLLIN, &AtomicBool::new(false), |_, server| {
+        discard(server).is_ok_and(|bytes| bytes > 0)
+    });
+}
+
+/// What a socket has to send, or to send again.
+fn queued(client: &TcpStream) -> u64 {
+    let mut bytes: nix::libc::c_int = 0;
+    // SAFETY: the request writes an int, which outlives the call.
+    let done = unsafe { nix::libc::ioctl(client.as_raw_fd(), nix::libc::TIOCOUTQ, &raw mut bytes) };
+    assert_eq!(done, 0);
+    bytes as u64
 }
 
 /// Calls `with` for each socket that is ready, until it returns false.
@@ -199,14 +253,7 @@ fn connections(line: &Line, count: usize) -> Vec<(TcpStream, TcpStream)> {
 fn discard(stream: &TcpStream) -> std::io::Result<u64> {
     loop {
         // SAFETY: with `MSG_TRUNC` the kernel writes nothing of TCP's.
-        let got = unsafe {
-            nix::libc::recv(
-                std::os::fd::AsRawFd::as_raw_fd(stream),
-                std::ptr::null_mut(),
-                1 << 20,
-                nix::libc::MSG_TRUNC,
-            )
-        };
+        let got = unsafe { nix::libc::recv(stream.as_raw_fd(), std::ptr::null_mut(), 1 << 20, nix::libc::MSG_TRUNC) };
         match got {
             0.. => return Ok(got as u64),
             _ => {
