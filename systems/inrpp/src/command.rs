@@ -200,7 +200,7 @@ fn row(port: &PortStatus) -> [String; 12] {
         port.sent_packets.to_string(),
         port.received_packets.to_string(),
         port.detoured.to_string(),
-        (port.dropped + port.dropped_others).to_string(),
+        (port.dropped + port.dropped_others + port.lost).to_string(),
     ]
 }
 

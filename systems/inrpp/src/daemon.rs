@@ -133,6 +133,7 @@ struct InrppRouter {
     is_succeeded: bool,
     /// When it looked whether the programs are in place, and how often one was not.
     looked: Instant,
+    reported: Instant,
     mended: u64,
     /// Where its ports are, and how its programs are known.
     places: Vec<PortPlace>,
@@ -180,6 +181,7 @@ impl InrppRouter {
             successors: None,
             is_succeeded: false,
             looked: Instant::now(),
+            reported: Instant::now(),
             mended: 0,
             places,
             programs,
@@ -379,6 +381,11 @@ impl Daemon for InrppRouter {
             self.looked = Instant::now();
             self.look().await?;
         }
+        // A report takes some of the time in which the thread moves packets.
+        if self.is_ready() && self.reported.elapsed() < LOOK {
+            return Ok(ControlFlow::Continue(()));
+        }
+        self.reported = Instant::now();
         let status = self.report()?;
         self.line = status.line();
         self.all_answer = status.ports.iter().all(|port| !matches!(port.state, PortState::Silent | PortState::Leaving));

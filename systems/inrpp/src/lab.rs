@@ -129,7 +129,7 @@ impl Watch for Caches {
         for (name, count) in [
             ("caches.stored", self.sum(|port| port.stored)),
             ("caches.detoured", self.sum(|port| port.detoured)),
-            ("caches.dropped", self.sum(|port| port.dropped + port.dropped_others)),
+            ("caches.dropped", self.sum(|port| port.dropped + port.dropped_others + port.lost)),
             ("caches.peak_bytes", self.most(|port| port.peak_bytes)),
             ("caches.clamped_acks", self.last.values().map(|status| status.connections.clamped_acks).sum()),
             ("caches.window_updates", self.last.values().map(|status| status.connections.window_updates).sum()),

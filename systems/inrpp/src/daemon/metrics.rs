@@ -121,7 +121,9 @@ fn add_ports(page: &mut Page, ports: &[PortStatus]) {
     page.each(BYTES, ports.iter().flat_map(bytes));
     page.each(STORED, ports.iter().map(|port| (of(port), port.stored as f64)));
     page.each(DETOURED, ports.iter().map(|port| (of(port), port.detoured as f64)));
-    let dropped = |port: &PortStatus| each(port, "protocol", &[("tcp", port.dropped), ("other", port.dropped_others)]);
+    let dropped = |port: &PortStatus| {
+        each(port, "protocol", &[("tcp", port.dropped), ("other", port.dropped_others), ("late", port.lost)])
+    };
     page.each(DROPPED, ports.iter().flat_map(dropped));
     let detours = |port: &PortStatus| -> Vec<(Labels, f64)> {
         port.detours.iter().map(|detour| (with(port, "over", &detour.over), detour.rate_mbps * 1e6)).collect()

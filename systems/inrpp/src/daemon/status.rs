@@ -87,6 +87,8 @@ pub struct PortStatus {
     pub dropped: u64,
     /// Packets of other protocols that were dropped.
     pub dropped_others: u64,
+    /// Packets that the link, or the TUN device, did not take: the process came too late.
+    pub lost: u64,
     /// Packets that were sent to the neighbour, or out of the edge.
     pub sent_packets: u64,
     /// Their bytes.

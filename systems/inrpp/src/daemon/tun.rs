@@ -171,6 +171,16 @@ impl Tun {
     }
 }
 
+/// By device, the packets for which it had no room, as the process read too late: of `/proc/thread-self/net/dev`, which is of the
+/// thread's own namespace.
+pub fn dropped_of(text: &str, device: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(device)?.strip_prefix(':'));
+    line.and_then(|counts| counts.split_ascii_whitespace().nth(TX_DROPPED)?.parse().ok()).unwrap_or(0)
+}
+
+/// The column of what was to be sent, and dropped.
+const TX_DROPPED: usize = 11;
+
 impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -9,6 +9,7 @@ use super::super::{
         ConnectionsStatus, DetourStatus, InrppStatus, Mode, PassedCounts, PortKind, PortState, PortStatus,
         RefusedCounts, ResequenceStatus,
     },
+    tun,
 };
 use super::{
     Forwarder,
@@ -20,6 +21,7 @@ impl Forwarder {
     pub(super) fn report(&self, now: Time) -> InrppStatus {
         let counts = self.connections.counts();
         let order = self.order.as_ref().map(|order| order.counts()).unwrap_or_default();
+        let devices = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         InrppStatus {
             schema: 1,
             name: self.settings.name.clone(),
@@ -27,7 +29,7 @@ impl Forwarder {
             dry_run: self.dry_run,
             mode: if self.divert.mode() == divert::Mode::Divert { Mode::Divert } else { Mode::Pass },
             uptime_s: now.since(self.started).as_secs_f64(),
-            ports: (0..self.ports.len()).map(|at| self.port_status(at)).collect(),
+            ports: (0..self.ports.len()).map(|at| self.port_status(at, &devices)).collect(),
             connections: ConnectionsStatus {
                 tracked: self.connections.len() as u64,
                 refused: counts.refused,
@@ -67,7 +69,7 @@ impl Forwarder {
         notes
     }
 
-    fn port_status(&self, at: usize) -> PortStatus {
+    fn port_status(&self, at: usize, devices: &str) -> PortStatus {
         let (port, place) = (&self.ports[at], Port(at as u16));
         let done = sum(port.before, self.router.counters(place));
         let detours = self.router.detours(place).map(|over| DetourStatus {
@@ -89,6 +91,7 @@ impl Forwarder {
             detoured: done.detoured,
             dropped: done.dropped,
             dropped_others: done.dropped_others,
+            lost: port.lost + tun::dropped_of(devices, port.tun.name()),
             sent_packets: port.sent_packets,
             sent_bytes: port.sent_bytes,
             detours: detours.collect(),
@@ -98,6 +101,7 @@ impl Forwarder {
         if let Peer::Neighbour(neighbour) = &port.peer {
             let refused = neighbour.session.counts();
             status.kind = PortKind::Neighbour;
+            status.lost += neighbour.lost;
             status.neighbour = Some(neighbour.name.clone());
             status.link = Some(neighbour.link_name.clone());
             status.state = match neighbour.state {

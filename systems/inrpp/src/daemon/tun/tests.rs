@@ -70,3 +70,10 @@ fn a_device_forwards_as_the_router_does_and_is_taken_over_with_its_descriptor() 
     };
     NetNs::create().and_then(|namespace| namespace.run(work)).unwrap();
 }
+
+#[test]
+fn what_a_device_has_dropped_is_in_the_twelfth_column() {
+    let text = "Inter-| …\n face | …\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\ninrpp-a: 1 2 0 0 0 0 0 0 9 10 0 42 0 0 0 0\n";
+    assert_eq!([dropped_of(text, "inrpp-a"), dropped_of(text, "lo"), dropped_of(text, "inrpp")], [42, 12, 0]);
+    assert_eq!(dropped_of("inrpp-a: 1 2", "inrpp-a"), 0);
+}
