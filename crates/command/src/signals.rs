@@ -3,9 +3,8 @@
 use std::{
     env,
     io::{self, Write},
-    process::{self, Child},
+    process,
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
 };
 
 use sidestep_hostd::{READY, Shutdown};
@@ -15,15 +14,12 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     task::spawn_blocking,
-    time::sleep,
 };
 
 use crate::{Failure, Outcome};
 
 /// Threads for what would hold up the loop of a daemon, such as computing paths.
 const BLOCKING_THREADS: usize = 4;
-/// How often it looks whether a successor is still there.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// A runtime with one thread: none of our daemons has work for more.
 pub fn runtime() -> Result<Runtime, Failure> {
@@ -94,34 +90,28 @@ pub fn stopped_or_relieved() -> impl Future<Output = Shutdown> {
 }
 
 /// At each SIGUSR1 starts the program that is now in this one's place, with the same arguments and `option`, so that it takes over.
-/// Meanwhile this one goes on. To be called in a daemon's runtime.
+/// Until it has, this one goes on. To be called in a daemon's runtime.
 pub fn succeeded_with(option: &'static str) {
     let Ok(mut asked) = signal(SignalKind::user_defined1()) else { return };
     tokio::spawn(async move {
         while asked.recv().await.is_some() {
-            match start_successor(option) {
-                Ok(mut successor) => loop {
-                    sleep(LOOK).await;
-                    match successor.try_wait() {
-                        Ok(None) => {}
-                        Ok(Some(end)) => {
-                            break tracing::error!("the successor has failed ({end}), and this one goes on");
-                        }
-                        Err(error) => break tracing::error!("the successor: {error}"),
-                    }
-                },
-                Err(error) => tracing::error!("cannot start a successor, and this one goes on: {error}"),
+            if let Err(error) = start_successor(option) {
+                tracing::error!("cannot start a successor, and this one goes on: {error}");
             }
         }
     });
 }
 
-fn start_successor(option: &str) -> io::Result<Child> {
+/// By a shell that ends at once: of a unit whose main process is not its child, the service manager would not see the end.
+fn start_successor(option: &str) -> io::Result<()> {
     let mut arguments = env::args_os();
     let program = arguments.next().ok_or(io::ErrorKind::NotFound)?;
     let arguments = arguments.filter(|argument| argument != option);
-    // The service manager waits for pings of whoever does not know of another process.
-    process::Command::new(program).args(arguments).arg(option).env_remove("WATCHDOG_PID").spawn()
+    let mut shell = process::Command::new("sh");
+    shell.args(["-c", "\"$0\" \"$@\" &"]).arg(program).args(arguments).arg(option);
+    // The service manager waits for pings, of whichever process it names here.
+    let ended = shell.env_remove("WATCHDOG_PID").status()?;
+    if ended.success() { Ok(()) } else { Err(io::Error::other(ended.to_string())) }
 }
 
 /// Completes when a signal ends a daemon; the signal does nothing else from the call on.
