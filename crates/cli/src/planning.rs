@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn a_world_refuses_what_it_cannot_run_and_lists_what_it_can() {
-        let refused = catalogue().require(World::Lab, "inrpp").unwrap_err().to_string();
-        let known = "tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful and route-control";
-        assert_eq!(refused, format!("the lab cannot run the system `inrpp` yet; it has {known}"));
+        let refused = catalogue().require(World::Lab, "rcp").unwrap_err().to_string();
+        let known = "tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, route-control and inrpp";
+        assert_eq!(refused, format!("the lab cannot run the system `rcp` yet; it has {known}"));
         let unknown = catalogue().require(World::Sim, "quic").unwrap_err().to_string();
         assert!(
             unknown.starts_with("there is no system `quic`; known systems: tcp, ecmp, random, prr, plb"),

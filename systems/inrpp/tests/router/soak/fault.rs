@@ -235,6 +235,11 @@ impl World {
                     self.idle == "pass" || status.ports.iter().any(|port| port.passed.diverted > 0)
                 })
             });
+            // The kernel forwards without it, whatever its clock was.
+            self.routers[at].kill();
+            thread::sleep(Duration::from_millis(150));
+            drop(self.net.connection(true));
+            self.routers[at] = self.start(at, wrapper);
         }
     }
 
