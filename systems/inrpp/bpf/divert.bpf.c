@@ -28,7 +28,7 @@
 #define LONGEST_HEADERS 120
 
 /* Bits of port.flags. */
-enum { PORT_UP = 1, PORT_TCP_ONLY = 2 };
+enum { PORT_UP = 1, PORT_TCP_ONLY = 2, PORT_EDGE = 4 };
 /* state.mode */
 enum { MODE_DIVERT, MODE_PASS_IDLE };
 /* Indices of counts.packets. */
@@ -186,8 +186,11 @@ int sidestep_divert(struct __sk_buff *skb)
 	/* The beat may be newer than what this processor has just read. */
 	if (now > beat && now - beat > STALE_NS)
 		return pass(interface, STALE);
-	/* The router's own: our datagrams, routing protocols, neighbour discovery. Or it came from the process. */
-	if (!skb->ingress_ifindex || skb->ingress_ifindex == port->tun)
+	/*
+	 * The router's own: our datagrams, routing protocols, neighbour discovery. Or it came from the process, to leave by an
+	 * edge. What a neighbour has sent and the kernel routes back to it has to wait as all else.
+	 */
+	if (!skb->ingress_ifindex || ((port->flags & PORT_EDGE) && skb->ingress_ifindex == port->tun))
 		return pass(interface, OWN);
 	ethertype = bpf_ntohs(skb->protocol);
 	if (ethertype != ETH_P_IP && ethertype != ETH_P_IPV6)

@@ -26,6 +26,7 @@ const PRIORITY: u32 = 85;
 /// Bits of `port.flags`.
 const UP: u32 = 1;
 const TCP_ONLY: u32 = 2;
+const EDGE: u32 = 4;
 /// The length of an Ethernet header.
 const ETHERNET: u32 = 14;
 
@@ -36,6 +37,8 @@ pub struct PortEntry {
     pub tun: u32,
     /// Whether packets are diverted at all.
     pub up: bool,
+    /// Whether what the process writes into the device leaves here, and passes: an edge.
+    pub edge: bool,
     /// Whether of other protocols than TCP all pass: an edge without a rate.
     pub tcp_only: bool,
     /// Whether frames of the interface begin with an Ethernet header.
@@ -316,8 +319,8 @@ const _: () = assert!(size_of::<RawPort>() == 32 && size_of::<RawCounts>() == 72
 
 impl RawPort {
     fn of(entry: &PortEntry) -> Self {
-        let &PortEntry { tun, up, tcp_only, ethernet, max_len, rate } = entry;
-        let flags = if up { UP } else { 0 } | if tcp_only { TCP_ONLY } else { 0 };
+        let &PortEntry { tun, up, edge, tcp_only, ethernet, max_len, rate } = entry;
+        let flags = if up { UP } else { 0 } | if edge { EDGE } else { 0 } | if tcp_only { TCP_ONLY } else { 0 };
         let l2_len = if ethernet { ETHERNET } else { 0 };
         RawPort { tun, flags, max_len, l2_len, rate_kbps: rate.bits_per_sec().div_ceil(1_000), free_at: 0 }
     }

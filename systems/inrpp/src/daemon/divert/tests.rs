@@ -75,8 +75,15 @@ fn counts_begin_at_zero_and_go_with_the_port() {
         return;
     }
     let divert = Divert::load().unwrap();
-    let entry =
-        PortEntry { tun: 9, up: true, tcp_only: true, ethernet: true, max_len: 1_400, rate: Rate::from_mbits(1) };
+    let entry = PortEntry {
+        tun: 9,
+        up: true,
+        edge: true,
+        tcp_only: true,
+        ethernet: true,
+        max_len: 1_400,
+        rate: Rate::from_mbits(1),
+    };
     assert_eq!(divert.counts(7).unwrap(), DivertCounts::default());
     divert.set_port(7, &entry).unwrap();
     divert.set_port(7, &PortEntry { up: false, ..entry }).unwrap();
@@ -121,7 +128,7 @@ impl Bench {
 
     fn entry(&self) -> PortEntry {
         let rate = Rate::from_mbits(10);
-        PortEntry { tun: self.tun.index(), up: true, tcp_only: false, ethernet: true, max_len: 1_500, rate }
+        PortEntry { tun: self.tun.index(), up: true, edge: true, tcp_only: false, ethernet: true, max_len: 1_500, rate }
     }
 
     /// Sends UDP datagrams from a node to `b`; returns what has become of them.

@@ -140,6 +140,7 @@ impl PortIo {
         PortEntry {
             tun: self.tun.index(),
             up: is_up && !dry_run,
+            edge: !self.has_neighbour(),
             tcp_only: !self.has_queue,
             ethernet: self.ethernet,
             max_len: self.longest(),

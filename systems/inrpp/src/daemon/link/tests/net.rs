@@ -193,7 +193,7 @@ impl Drop for Running {
 
 pub fn entry(tun: u32) -> PortEntry {
     let rate = Rate::from_mbits(100);
-    PortEntry { tun, up: true, tcp_only: false, ethernet: true, max_len: MAX_LEN, rate }
+    PortEntry { tun, up: true, edge: true, tcp_only: false, ethernet: true, max_len: MAX_LEN, rate }
 }
 
 fn link(which: usize, kind: Kind, link_local: &[SocketAddr; 2]) -> Result<Link> {
