@@ -17,7 +17,6 @@ mod pending;
 mod socket;
 
 use std::{
-    io,
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
 };
@@ -198,7 +197,8 @@ impl Prober {
     ///
     /// A mark needs `CAP_NET_ADMIN`. ICMP needs `CAP_NET_RAW`, unless `net.ipv4.ping_group_range` has the process's group.
     pub fn open(spec: &Spec) -> Result<Self> {
-        let random = random().map_err(|error| LinuxError::io("drawing random bits", error))?;
+        let random = crate::random().map_err(|error| LinuxError::io("drawing random bits", error))?;
+        let random = u64::from_ne_bytes(random);
         Ok(Prober {
             socket: ProbeSocket::open(spec, random as u16)?,
             method: spec.method,
@@ -384,16 +384,6 @@ const MAX_SLEW: u64 = 1_000_000;
 /// The number of a STAMP session; 0 would mean none.
 fn session(nonce: u64) -> u16 {
     ((nonce >> 16) as u16).max(1)
-}
-
-fn random() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    // SAFETY: the kernel writes no more than the length of `bytes`.
-    let read = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    match usize::try_from(read) {
-        Ok(length) if length == bytes.len() => Ok(u64::from_ne_bytes(bytes)),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// The time by the clock that shows the date.

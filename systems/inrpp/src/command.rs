@@ -45,7 +45,7 @@ fn run(args: InrppArgs) -> Outcome {
         Some(InrppCommand::Top { interval, json }) => top(interval.to_std(), json),
         Some(InrppCommand::Stop { json }) => stop(json),
         Some(InrppCommand::Key) => {
-            println!("{}", fresh_key().map_err(|error| Failure::run(format!("/dev/urandom: {error}")))?);
+            println!("{}", fresh_key().map_err(|error| Failure::run(format!("drawing random bits: {error}")))?);
             Ok(())
         }
     }

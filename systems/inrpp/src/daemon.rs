@@ -22,7 +22,6 @@ mod shim;
 mod slots;
 mod status;
 mod takeover;
-mod tun;
 
 use std::{
     io,

@@ -19,7 +19,8 @@ use crate::{
     netns::{NetNs, set_sysctl},
     nftables::{Draw, DrawTable, Share},
     sock_diag::SockDiag,
-    tap::{self, Tap},
+    tap::Tap,
+    tun,
 };
 
 /// Everything that is tried here.
@@ -129,7 +130,7 @@ async fn try_all(netlink: &Netlink, filter: std::result::Result<TryFilter, Findi
     findings.extend(mptcp::probe(&settings.mptcp));
     let tap = Tap::create("tap", 10);
     findings.push(("tap", tap.as_ref().map_or_else(Finding::failed, |_| Finding::present())));
-    findings.push(("tun", Finding::of(tap::try_tun("tun"))));
+    findings.push(("tun", Finding::of(tun::try_device("tun"))));
     // Routes with SIDs need an interface other than the loopback. Only root may be allowed to open TAP devices.
     let made = match &tap {
         Ok(_) => Ok("tap"),

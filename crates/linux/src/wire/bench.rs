@@ -16,7 +16,6 @@ use sidestep_net::{Channel, Queue, QueueLimit, Rate, Ratio, Span};
 use super::{
     WireSpec, WireStats, Wires,
     port::{Port, ipv6_frame},
-    worker,
 };
 use crate::{
     bpf::arrivals::Arrivals,
@@ -156,7 +155,7 @@ fn end(wire: usize, arrivals: &Arrivals) -> Result<(Tap, u32)> {
 /// Sends through the ports, numbered as their wires, until `done`.
 fn feed(ports: &[(usize, Port)], done: &AtomicBool) {
     // The sender gets the wires' priority, so that they need not wait for frames on a busy machine.
-    worker::hurry();
+    crate::hurry();
     let frames: Vec<_> = ports.iter().map(|(wire, _)| ipv6_frame(mac(*wire), destination(*wire), PACKET, 0)).collect();
     while !done.load(Ordering::Relaxed) {
         for ((_, port), frame) in ports.iter().zip(&frames) {

@@ -93,7 +93,7 @@ impl Worker {
 
     /// Serves the wires until the command to stop; returns what they have done.
     pub(super) fn run(mut self) -> WireStats {
-        hurry();
+        crate::hurry();
         match self.arrivals.take().map(|(arrivals, number)| arrivals.enter(number)) {
             Some(Ok(entered)) => self.stats.enter(entered),
             Some(Err(error)) => tracing::warn!("frames arrive when they are read: {error}"),
@@ -234,17 +234,5 @@ fn wait(epoll: &Epoll, events: &mut [libc::epoll_event], timeout: Option<Span>) 
         Ok(count) => Ok(count as usize),
         Err(Errno::EINTR) => Ok(0),
         Err(errno) => Err(errno),
-    }
-}
-
-/// Lets the calling thread wake on time: before others, and without the 50 µs by which Linux groups timers.
-pub(super) fn hurry() {
-    if let Err(errno) = nix::sys::prctl::set_timerslack(1) {
-        tracing::debug!("timer slack of a wire: {errno}");
-    }
-    // SAFETY: no memory is involved; "process 0" is the calling thread.
-    let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
-    if done < 0 {
-        tracing::debug!("priority of a wire: {}", Errno::last());
     }
 }

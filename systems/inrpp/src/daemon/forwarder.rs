@@ -28,7 +28,7 @@ use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::{eventfd::EventFd, time::TimeSpec},
 };
-use sidestep_linux::{monotonic_now, netlink};
+use sidestep_linux::{monotonic_now, netlink, tun::Tun};
 use sidestep_net::{Span, Time};
 
 pub(super) use self::reconfigure::PortPlace;
@@ -45,7 +45,6 @@ use super::{
     segments::{Joiner, VnetHeader},
     slots::Slots,
     status::InrppStatus,
-    tun::Tun,
 };
 use crate::{Handle, Port, Router, RouterId};
 
@@ -146,7 +145,8 @@ pub(super) struct Forwarder {
 impl Forwarder {
     /// Moves packets until the command to stop.
     pub(super) fn run(mut self) -> Forwarder {
-        hurry();
+        // What comes late leaves in bursts, and detours have no use for them.
+        sidestep_linux::hurry();
         let mut ready = Vec::new();
         loop {
             let now = monotonic_now();
@@ -375,17 +375,6 @@ impl Forwarder {
             }
         }
         After::GoOn
-    }
-}
-
-/// Lets the calling thread run before others, and wake on time: what comes late leaves in bursts, and detours have no use for them.
-fn hurry() {
-    if let Err(errno) = nix::sys::prctl::set_timerslack(1) {
-        tracing::debug!("timer slack: {errno}");
-    }
-    // SAFETY: no memory is involved; "process 0" is the calling thread.
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } < 0 {
-        tracing::debug!("priority: {}", io::Error::last_os_error());
     }
 }
 

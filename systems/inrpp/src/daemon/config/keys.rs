@@ -65,8 +65,7 @@ pub fn read_key(path: &Path) -> Result<Key, KeyError> {
 
 /// A new key, as digits.
 pub fn fresh_key() -> io::Result<String> {
-    let mut bytes = [0; DIGITS / 2];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let bytes = sidestep_linux::random::<{ DIGITS / 2 }>()?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

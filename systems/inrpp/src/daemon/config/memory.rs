@@ -45,15 +45,9 @@ pub fn check_memory(config: &InrppConfig, free: Option<Bytes>) -> Result<(), Str
 
 /// In whole megabytes what the machine, and the control groups of this process, let it take; `None` if that cannot be read.
 pub fn free_memory() -> Option<Bytes> {
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
+    let machine = sidestep_linux::available_memory_bytes();
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| left_in_groups(&text));
     machine.into_iter().chain(group).min().map(|free| Bytes::new(free / MEGABYTE * MEGABYTE))
-}
-
-/// MemAvailable of `/proc/meminfo`.
-fn available(text: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
 }
 
 /// The least that is left in the process's control group and those around it.
@@ -92,14 +86,12 @@ mod tests {
     #[test]
     fn the_machine_has_some_memory() {
         assert!(free_memory().is_some_and(|free| free > Bytes::new(1 << 20)));
-        assert_eq!(available("MemTotal: 5 kB\nMemAvailable:    16 kB\n"), Some(16_384));
-        assert_eq!(available("MemAvailable: 99999999999999999999 kB"), None);
     }
 
     proptest! {
         #[test]
         fn any_text_of_the_kernel_is_read_or_not(text in "\\PC{0,100}") {
-            let _ = (available(&text), available(&format!("MemAvailable:{text}")), left_in_groups(&format!("0::/{text}")));
+            let _ = left_in_groups(&format!("0::/{text}"));
         }
     }
 }

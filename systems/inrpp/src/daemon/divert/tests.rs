@@ -4,10 +4,10 @@ use sidestep_linux::{
     monotonic_now, netlink,
     netns::{NetNs, set_sysctl},
     testing::{cable, eventually, ip, root_or_skip},
+    tun::{MAX_READ, Tun},
 };
 
 use super::*;
-use crate::daemon::tun::{MAX_READ, Tun};
 
 /// A classifier of others that matches nothing.
 const FOREIGN: &str = "protocol all bpf bytecode 1,6_0_0_0,";

@@ -1,5 +1,6 @@
 //! A port: an interface that the process manages, with its TUN device, and the neighbour at its other end if there is one.
 
+use sidestep_linux::tun::Tun;
 use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::super::{
@@ -9,7 +10,6 @@ use super::super::{
     message::About,
     session::Session,
     shim::Shim,
-    tun::Tun,
 };
 use super::QUANTUM;
 use crate::{Counters, Interface, RouterId};

@@ -1,5 +1,6 @@
 //! What the thread reports about itself.
 
+use sidestep_linux::tun;
 use sidestep_net::Time;
 
 use super::super::{
@@ -9,7 +10,6 @@ use super::super::{
         ConnectionsStatus, DetourStatus, InrppStatus, Mode, PassedCounts, PortKind, PortState, PortStatus,
         RefusedCounts, ResequenceStatus,
     },
-    tun,
 };
 use super::{
     Forwarder,

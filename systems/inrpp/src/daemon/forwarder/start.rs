@@ -2,8 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{self, Read},
+    fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket},
     os::fd::OwnedFd,
     sync::{Arc, atomic::AtomicBool, mpsc},
@@ -14,6 +13,7 @@ use sidestep_hostd::AgentError;
 use sidestep_linux::{
     LinuxError, monotonic_now,
     netlink::{Interface, Netlink},
+    tun::{MAX_READ, Tun},
 };
 use sidestep_net::{Bytes, Rate, Time};
 
@@ -29,7 +29,6 @@ use super::super::{
     session::Session,
     slots::Slots,
     takeover::{Passed, SavedPort},
-    tun::Tun,
 };
 use super::{
     Counts, Forwarder, Mailbox, Spacing,
@@ -46,8 +45,6 @@ const UNKNOWN: Rate = Rate::from_bits_per_sec(1_000_000_000);
 /// Bytes and datagrams that an outbox holds: those of a round.
 const OUTBOX: usize = 1 << 20;
 const DATAGRAMS: usize = 4_096;
-/// The longest message: what a TUN device gives at once.
-const READ: usize = 65_546 + 64;
 
 impl Forwarder {
     /// Makes what `options` ask for. Nothing is diverted before the first neighbour answers, or an edge's packets.
@@ -94,8 +91,8 @@ impl Forwarder {
             joiner: Joiner::new(),
             buffers: ReceiveBuffers::new(),
             datagrams: Vec::with_capacity(2_048),
-            read: vec![0; READ],
-            keys: random()?,
+            read: vec![0; MAX_READ],
+            keys: [random()?, random()?],
             counts: Counts::default(),
             commands,
             bell,
@@ -168,7 +165,7 @@ pub(super) fn of_neighbour(
     let state = if before.is_alive { NeighbourState::Alive } else { NeighbourState::Silent };
     let session = match before.session {
         Some(session) => session,
-        None => Session::new(name, Some(&config.name), key, random::<1>()?[0] | 1),
+        None => Session::new(name, Some(&config.name), key, random()? | 1),
     };
     let (rate, follows) = rate_of(config);
     let neighbour = Neighbour {
@@ -373,15 +370,8 @@ fn link_name(link: &LinkConfig) -> String {
     }
 }
 
-/// Numbers that nobody can guess.
-fn random<const N: usize>() -> Result<[u64; N], LinuxError> {
-    let failed = |error| LinuxError::io("reading /dev/urandom", error);
-    let mut source = fs::File::open("/dev/urandom").map_err(failed)?;
-    let mut numbers = [0; N];
-    for number in &mut numbers {
-        let mut bytes = [0; 8];
-        source.read_exact(&mut bytes).map_err(failed)?;
-        *number = u64::from_ne_bytes(bytes);
-    }
-    Ok(numbers)
+/// A number that nobody can guess.
+fn random() -> Result<u64, LinuxError> {
+    let bytes = sidestep_linux::random().map_err(|error| LinuxError::io("drawing random bits", error))?;
+    Ok(u64::from_ne_bytes(bytes))
 }

@@ -1,9 +1,6 @@
 //! A link in Ethernet frames of an EtherType of their own, without IP.
 
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
-};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use sidestep_linux::{LinuxError, Result};
@@ -91,9 +88,7 @@ impl EthernetLink {
 
     /// Reads the interface's MTU.
     pub(super) fn refresh(&mut self) -> Result<()> {
-        let mtu = mtu_of(self.socket.as_fd(), &self.name);
-        let mtu = mtu.map_err(|error| LinuxError::io(format!("reading the MTU of {}", self.name), error))?;
-        self.max_datagram = mtu.saturating_sub(LENGTH);
+        self.max_datagram = (sidestep_linux::mtu_of(&self.name)? as usize).saturating_sub(LENGTH);
         Ok(())
     }
 
@@ -200,21 +195,6 @@ fn bind(socket: BorrowedFd<'_>, interface: u32) -> nix::Result<()> {
     let bound =
         unsafe { libc::bind(socket.as_raw_fd(), (&raw const own).cast(), size_of::<Address>() as libc::socklen_t) };
     Errno::result(bound).map(drop)
-}
-
-fn mtu_of(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
-    use std::os::fd::AsRawFd;
-    // SAFETY: `ifreq` is plain data for which all zeroes is a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()).take(libc::IFNAMSIZ - 1) {
-        *to = from as libc::c_char;
-    }
-    // SAFETY: the request takes one `ifreq`, which outlives the call.
-    let got = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
-    Errno::result(got)?;
-    // SAFETY: the kernel has filled in this member.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    Ok(usize::try_from(mtu).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -8,13 +8,15 @@ use std::{
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use sidestep_linux::monotonic_now;
+use sidestep_linux::{
+    monotonic_now,
+    tun::{HEADER, MAX_READ, Tun},
+};
 use sidestep_net::Span;
 
 use crate::daemon::{
     divert::Divert,
     link::{Link, Outbox, ReceiveBuffers, SHIM},
-    tun::{HEADER, MAX_READ, Tun},
 };
 
 /// Super-packets read at once.

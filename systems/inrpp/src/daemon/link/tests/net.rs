@@ -12,6 +12,7 @@ use sidestep_linux::{
     Result, monotonic_now, netlink,
     netns::{NetNs, set_sysctl},
     testing::{cable, eventually, ip},
+    tun::Tun,
 };
 use sidestep_net::Rate;
 
@@ -19,7 +20,6 @@ use super::hop::{Hop, Watch};
 use crate::daemon::{
     divert::{Divert, PortEntry},
     link::{Ends, EthernetLink, Link, TcpLink, UdpLink},
-    tun::Tun,
 };
 
 /// The MTU between routers, and the longest packet that they take.

@@ -1,20 +1,11 @@
-use std::os::fd::AsFd;
+use std::{fs, os::fd::AsFd};
 
-use sidestep_linux::{
+use super::*;
+use crate::{
     netlink,
     netns::NetNs,
     testing::{eventually, root_or_skip},
 };
-
-use super::*;
-
-#[test]
-fn a_name_that_no_interface_can_have_is_refused() {
-    for name in ["", "sixteen-letters-", "a/b", "tun%d", "a b", ".", ".."] {
-        assert!(request_for(name).is_err(), "{name}");
-    }
-    assert!(request_for("inrpp-eth0.100").is_ok());
-}
 
 #[test]
 fn a_device_forwards_as_the_router_does_and_is_taken_over_with_its_descriptor() {

@@ -4,22 +4,22 @@
 mod tests;
 
 use std::{
-    fs::{self, OpenOptions},
     io::{self, IoSlice},
-    os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::fs::OpenOptionsExt,
-    },
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use nix::errno::Errno;
-use sidestep_linux::{LinuxError, Result, netns::set_sysctl};
+
+use crate::{
+    error::{LinuxError, Result},
+    ifreq::{ask, control_socket, make_device, request_for, set_queue},
+    netns::set_sysctl,
+    probe::machine::sysctl,
+};
 
 /// The virtio header before each packet (`struct virtio_net_hdr`).
-#[cfg(test)]
 pub const HEADER: usize = 10;
 /// Room for the longest packet that the kernel gives, with its header.
-#[cfg(test)]
 pub const MAX_READ: usize = HEADER + 65_536;
 
 /// Offloads that the process takes: partial checksums, and super-packets of TCP and UDP (linux/if_tun.h).
@@ -46,20 +46,13 @@ impl Tun {
     /// of any source.
     pub fn create(name: &str, mtu: u32, queue: u32) -> Result<Self> {
         let what = || format!("creating TUN device {name}");
-        let mut request = request_for(name)?;
-        let device = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun");
-        let fd = OwnedFd::from(device.map_err(|error| open_error(what(), error))?);
-        request.ifr_ifru.ifru_flags = FLAGS as libc::c_short;
-        ioctl_request(fd.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) => LinuxError::io(format!("{}: the name is taken; delete that interface", what()), error),
-            _ => LinuxError::new(what(), error, "the `tun` module (CONFIG_TUN)"),
-        })?;
+        let fd = make_device(name, FLAGS, "TUN device")?;
         set_offloads(fd.as_fd()).map_err(|error| LinuxError::io(what(), error))?;
         let tun = Self::of(fd, name)?;
         let control = control_socket().map_err(|error| LinuxError::io(what(), error))?;
         tun.stop_multicast(&control, mtu)?;
         tun.adopt_settings()?;
-        tun.set_queue(&control, queue)?;
+        set_queue(&control, name, queue)?;
         tun.change_flags(&control, |flags| flags | libc::IFF_UP as libc::c_short)?;
         Ok(tun)
     }
@@ -68,7 +61,7 @@ impl Tun {
     pub fn from_fd(fd: OwnedFd, name: &str) -> Result<Self> {
         let what = || format!("taking over TUN device {name}");
         let mut request = request_for(name)?;
-        ioctl_request(fd.as_fd(), libc::TUNGETIFF, &mut request).map_err(|error| LinuxError::io(what(), error))?;
+        ask(fd.as_fd(), libc::TUNGETIFF, &mut request).map_err(|error| LinuxError::io(what(), error))?;
         // SAFETY: the kernel has filled in this member.
         let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
         let named = request.ifr_name.iter().take_while(|letter| **letter != 0).map(|letter| *letter as u8);
@@ -145,30 +138,29 @@ impl Tun {
         settings.iter().try_for_each(|(name, value)| set(&format!("ipv6/conf/NAME/{name}"), value))
     }
 
-    fn set_queue(&self, control: &OwnedFd, queue: u32) -> Result<()> {
-        let mut request = request_for(&self.name)?;
-        // `ifr_qlen`, which libc does not name, is an int at the same place.
-        request.ifr_ifru.ifru_metric = i32::try_from(queue).unwrap_or(i32::MAX);
-        let set = ioctl_request(control.as_fd(), libc::SIOCSIFTXQLEN, &mut request);
-        set.map_err(|error| LinuxError::io(format!("setting the queue length of {}", self.name), error))
-    }
-
     fn set_mtu(&self, control: &OwnedFd, mtu: u32) -> Result<()> {
         let mut request = request_for(&self.name)?;
         request.ifr_ifru.ifru_mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
-        let set = ioctl_request(control.as_fd(), libc::SIOCSIFMTU, &mut request);
+        let set = ask(control.as_fd(), libc::SIOCSIFMTU, &mut request);
         set.map_err(|error| LinuxError::io(format!("setting the MTU of {}", self.name), error))
     }
 
     fn change_flags(&self, control: &OwnedFd, to: impl Fn(libc::c_short) -> libc::c_short) -> Result<()> {
         let mut request = request_for(&self.name)?;
         let failed = |error: io::Error| LinuxError::io(format!("changing the flags of {}", self.name), error);
-        ioctl_request(control.as_fd(), libc::SIOCGIFFLAGS, &mut request).map_err(failed)?;
+        ask(control.as_fd(), libc::SIOCGIFFLAGS, &mut request).map_err(failed)?;
         // SAFETY: the kernel has filled in this member.
         let flags = unsafe { request.ifr_ifru.ifru_flags };
         request.ifr_ifru.ifru_flags = to(flags);
-        ioctl_request(control.as_fd(), libc::SIOCSIFFLAGS, &mut request).map_err(failed)
+        ask(control.as_fd(), libc::SIOCSIFFLAGS, &mut request).map_err(failed)
     }
+}
+
+/// Makes such a device, and lets it go: whether there are any, with super-packets.
+pub(crate) fn try_device(name: &str) -> Result<()> {
+    let fd = make_device(name, FLAGS, "TUN device")?;
+    let failed = |error| LinuxError::io(format!("segmentation on TUN device {name}"), error);
+    set_offloads(fd.as_fd()).map_err(failed)
 }
 
 /// By device, the packets for which it had no room, as the process read too late: of `/proc/thread-self/net/dev`, which is of the
@@ -187,28 +179,16 @@ impl AsFd for Tun {
     }
 }
 
-/// A sysctl below `/proc/sys/net` in the calling thread's namespace.
-fn sysctl(name: &str) -> Option<String> {
-    fs::read_to_string(format!("/proc/sys/net/{name}")).ok().map(|text| text.trim().to_string())
-}
-
-/// A socket for requests about interfaces.
-fn control_socket() -> io::Result<OwnedFd> {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-    Ok(socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?)
-}
-
-/// Asks for all offloads; returns whether those of UDP are among them.
-fn set_offloads(fd: BorrowedFd<'_>) -> io::Result<bool> {
+/// Asks for all offloads; those of UDP where the kernel has them.
+fn set_offloads(fd: BorrowedFd<'_>) -> io::Result<()> {
     let set = |offloads: libc::c_ulong| {
         // SAFETY: the request takes a number.
         let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) };
-        Errno::result(done)
+        Errno::result(done).map(drop)
     };
     match set(OFFLOADS | UDP_OFFLOADS) {
-        Ok(_) => Ok(true),
-        Err(Errno::EINVAL) => set(OFFLOADS).map(|_| false).map_err(io::Error::from),
-        Err(error) => Err(error.into()),
+        Err(Errno::EINVAL) => Ok(set(OFFLOADS)?),
+        done => Ok(done?),
     }
 }
 
@@ -217,38 +197,4 @@ fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(())
-}
-
-/// An empty request about the interface `name`.
-fn request_for(name: &str) -> Result<libc::ifreq> {
-    // SAFETY: `ifreq` is plain data for which all zeroes is a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The name becomes part of a path below /proc/sys, too.
-    let fits = !name.is_empty() && name.len() < request.ifr_name.len();
-    if !fits || name.starts_with('.') || name.contains(['/', '%', '\0', ' ', ':']) {
-        let error =
-            io::Error::new(io::ErrorKind::InvalidInput, "use 1 to 15 characters without `/`, `%`, `:` or space");
-        return Err(LinuxError::io(format!("naming an interface `{name}`"), error));
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    Ok(request)
-}
-
-fn open_error(what: String, error: io::Error) -> LinuxError {
-    match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => LinuxError::Missing {
-            what,
-            needs: "load the `tun` module (`modprobe tun`); in a container, also give it /dev/net/tun",
-        },
-        _ => LinuxError::io(format!("{what}: opening /dev/net/tun"), error),
-    }
-}
-
-/// One of the ioctls that read or write an `ifreq` and keep no reference to it.
-fn ioctl_request(fd: BorrowedFd<'_>, number: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: all requests that are used here take one `ifreq`, which outlives the call.
-    let done = unsafe { libc::ioctl(fd.as_raw_fd(), number, std::ptr::from_mut(request)) };
-    Errno::result(done).map(drop).map_err(io::Error::from)
 }
