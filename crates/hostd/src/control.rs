@@ -9,13 +9,17 @@
 use std::{
     io::{self, Read},
     os::{
+        fd::AsFd,
         linux::net::SocketAddrExt,
         unix::net::{self, SocketAddr},
     },
     time::Duration,
 };
 
-use nix::unistd::geteuid;
+use nix::{
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
+    unistd::geteuid,
+};
 use thiserror::Error;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -244,14 +248,15 @@ pub async fn ask(name: &str, request: Request) -> Result<Option<String>, Control
     if answer.is_empty() { Err(ControlError::Unanswered { what: WHAT }) } else { Ok(Some(answer)) }
 }
 
-fn listen(name: &str) -> io::Result<UnixListener> {
+/// Listens at this name of the network namespace. Needs a Tokio runtime.
+pub fn listen(name: &str) -> io::Result<UnixListener> {
     let listener = net::UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
 }
 
 /// Reaches the daemon of this namespace that has this name; `None` if there is none.
-fn connect_blocking(name: &str) -> Result<Option<net::UnixStream>, ControlError> {
+pub fn connect_blocking(name: &str) -> Result<Option<net::UnixStream>, ControlError> {
     let connected = SocketAddr::from_abstract_name(name).and_then(|address| net::UnixStream::connect_addr(&address));
     match connected {
         Ok(stream) => Ok(Some(stream)),
@@ -269,9 +274,9 @@ fn connect(name: &str) -> Result<Option<UnixStream>, ControlError> {
     }
 }
 
-/// Whether the other end is the superuser's, or of the daemon's own user.
-fn is_privileged(stream: &UnixStream) -> bool {
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw())
+/// Whether the other end of a Unix socket is the superuser's, or of the daemon's own user.
+pub fn is_privileged(stream: &impl AsFd) -> bool {
+    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw())
 }
 
 fn failed(what: &'static str) -> impl Fn(io::Error) -> ControlError {

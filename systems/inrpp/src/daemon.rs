@@ -130,14 +130,13 @@ struct InrppRouter {
     successors: Option<UnixListener>,
     /// Whether one has taken all.
     is_succeeded: bool,
-    /// When it looked whether the programs are in place, and how often one was not.
+    /// When it last looked whether the programs are in place, and when it last reported.
     looked: Instant,
     reported: Instant,
-    mended: u64,
     /// Where its ports are, and how its programs are known.
     places: Vec<PortPlace>,
     programs: Programs,
-    /// When ports were made in vain last, if they were.
+    /// When making the ports last failed.
     tried: Option<Instant>,
     /// Whether the thread has ended by itself.
     has_failed: bool,
@@ -181,7 +180,6 @@ impl InrppRouter {
             is_succeeded: false,
             looked: Instant::now(),
             reported: Instant::now(),
-            mended: 0,
             places,
             programs,
             tried: None,
@@ -232,7 +230,7 @@ impl InrppRouter {
 
     /// Hands all to a successor; if that fails, this router goes on.
     async fn hand_over(&mut self, stream: &UnixStream) -> Result<(), AgentError> {
-        if !takeover::may_take(stream) {
+        if !control::is_privileged(stream) {
             tracing::warn!("a user who may not has asked to take over");
             return Ok(());
         }
@@ -273,7 +271,6 @@ impl InrppRouter {
                     interface = place.interface,
                     "another program removed a filter of ours, which is put back"
                 );
-                self.mended += 1;
                 self.mailbox.send(Command::Attach);
             }
         }
@@ -317,9 +314,7 @@ impl Daemon for InrppRouter {
     const INTERVAL: Duration = Duration::from_millis(50);
 
     async fn start(&mut self) -> Result<(), AgentError> {
-        let listener = takeover::listen()?;
-        let failed = |error| LinuxError::io("listening for a router that takes over", error);
-        self.successors = Some(UnixListener::from_std(listener).map_err(failed)?);
+        self.successors = Some(takeover::listen()?);
         self.begin().await
     }
 

@@ -7,8 +7,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut, Read, Write},
     os::{
         fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
-        linux::net::SocketAddrExt,
-        unix::net::{SocketAddr, UnixListener, UnixStream},
+        unix::net::UnixStream,
     },
     time::Duration,
 };
@@ -17,7 +16,9 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, getsockopt, recvmsg, sendmsg, sockopt::PeerCredentials,
 };
 use serde::{Deserialize, Serialize};
+use sidestep_hostd::{AgentError, control};
 use sidestep_linux::LinuxError;
+use tokio::net::UnixListener;
 
 use super::{connections::Row, session::SavedSession};
 
@@ -99,13 +100,9 @@ impl Saved {
     }
 }
 
-/// Listens for a successor.
+/// Listens for a successor. Needs a Tokio runtime.
 pub fn listen() -> Result<UnixListener, LinuxError> {
-    let failed = |error| LinuxError::io("listening for a router that takes over", error);
-    let address = SocketAddr::from_abstract_name(NAME).map_err(failed)?;
-    let listener = UnixListener::bind_addr(&address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(listener)
+    control::listen(NAME).map_err(|error| LinuxError::io("listening for a router that takes over", error))
 }
 
 /// Hands all over; returns whether the successor works.
@@ -129,12 +126,6 @@ pub fn hand_over(stream: &UnixStream, saved: &Saved, descriptors: &[BorrowedFd<'
     Ok(stream.read(&mut answer)? == 1 && answer[0] == WORKS)
 }
 
-/// Whether who has connected may have what this router has.
-pub fn may_take(stream: &UnixStream) -> bool {
-    let own = nix::unistd::Uid::effective();
-    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own.as_raw())
-}
-
 /// The process at the other end.
 pub fn process_of(stream: &UnixStream) -> Option<u32> {
     let credentials = getsockopt(stream, PeerCredentials).ok()?;
@@ -142,16 +133,12 @@ pub fn process_of(stream: &UnixStream) -> Option<u32> {
 }
 
 /// Takes all that the router of this network namespace has; `None`: none works.
-pub fn take() -> Result<Option<(Passed, Working)>, LinuxError> {
+pub fn take() -> Result<Option<(Passed, Working)>, AgentError> {
+    let Some(stream) = control::connect_blocking(NAME)? else { return Ok(None) };
     let failed = |error| LinuxError::io("taking over from the router that works", error);
-    let address = SocketAddr::from_abstract_name(NAME).map_err(failed)?;
-    let stream = match UnixStream::connect_addr(&address) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-        Err(error) => return Err(failed(error)),
-    };
-    if !may_take(&stream) {
-        return Err(failed(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user")));
+    if !control::is_privileged(&stream) {
+        let error = io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user");
+        return Err(failed(error).into());
     }
     let passed = receive(&stream).map_err(failed)?;
     Ok(Some((passed, Working(stream))))
