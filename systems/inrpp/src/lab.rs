@@ -7,7 +7,7 @@ use sidestep_lab::{
     plan::{Multipath, NodePlan},
     traffic::Monotonic,
 };
-use sidestep_net::{Bytes, NodeId, Rate, Span, Time, Topology, pattern};
+use sidestep_net::{Bytes, NodeId, Span, Time, Topology, pattern};
 use sidestep_results::{Recorder, SampleKind, SamplePoint};
 use sidestep_scenario::SystemInfo;
 
@@ -77,7 +77,6 @@ fn config(topology: &Topology, plan: &NodePlan, settings: &InrppSettings) -> Str
         let far = topology.head(interface.arc);
         let rate =
             topology.channel(interface.arc).rate.bits_per_sec() as u128 * u128::from(SHARE.0) / u128::from(SHARE.1);
-        let rate = Rate::from_bits_per_sec(rate as u64).bits_per_sec();
         let dev = &interface.name;
         let Some((own, peer)) = interface.addresses.first().filter(|_| topology.is_router(far)) else {
             let _ = write!(text, "\n[[edge]]\ninterface = \"{dev}\"\nrate = \"{rate} bit/s\"\n");

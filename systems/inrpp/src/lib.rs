@@ -165,6 +165,12 @@ impl Interface {
         Interface { rate, buffer, cache, high, low, reserved, others, key, nonce, detours: Vec::new() }
     }
 
+    /// The least buffer before a link, that of ten packets of this length: with less, what shares a link with a detour meets its
+    /// packets and looks like overload.
+    pub fn least_buffer(rate: Rate, packet: u64) -> Span {
+        rate.time_for(Bytes::new(10 * packet))
+    }
+
     /// With limits: all of the cache may be promised, but for what neighbours' detours may bring while they ask for some. That has no
     /// limit here, and comes until their routers decide again. Returns how much that is.
     pub fn keep_room(&mut self, decides: Span) -> Bytes {

@@ -209,6 +209,13 @@ impl Connections {
         entry.connection.halves.get_mut(usize::from(reversed))
     }
 
+    /// The data of the direction that has this [number](flow_number).
+    pub fn half_of(&mut self, flow: u64) -> Option<&mut Half> {
+        let Flow { key, reversed } = of_flow_number(flow);
+        let at = self.by_key(key)?;
+        self.half(at, reversed)
+    }
+
     /// Forgets connections that have ended, are idle, or were not opened; a bounded number of them. Returns whether there
     /// may be more.
     pub fn sweep(&mut self, now: Time) -> bool {

@@ -103,8 +103,6 @@ pub(super) struct Counts {
     clamped_acks: u64,
     window_updates: u64,
     mss_clamped: u64,
-    /// Packets of neighbours' detours.
-    detours_carried: u64,
 }
 
 /// The thread's state.
@@ -183,7 +181,7 @@ impl Forwarder {
                 self.ports.iter_mut().filter_map(PortIo::neighbour).for_each(|neighbour| neighbour.heard = now);
             }
             self.next_hello = now + self.settings.hello;
-            self.send_hellos(now, false);
+            self.send_hellos(now);
             self.connections.sweep(now);
         }
         if now >= self.next_drain && self.router.poll_timeout().is_some_and(|due| due <= now) {
@@ -192,11 +190,7 @@ impl Forwarder {
             router.handle_timeout(now, &mut out);
         }
         if self.order.as_ref().and_then(Resequencer::poll_timeout).is_some_and(|due| due <= now) {
-            let Forwarder { order, ready, .. } = self;
-            if let Some(order) = order {
-                order.handle_timeout(now, &mut |handle| ready.push(handle));
-            }
-            self.leave_ready(now);
+            self.with_order(now, |order, ready| order.handle_timeout(now, ready));
         }
         self.release_acks(now);
         if now >= self.next_reconnect {
@@ -212,7 +206,7 @@ impl Forwarder {
 
     /// Shows that the process lives, and leaves packets to the kernel while nothing waits, where that is wished.
     fn beat(&mut self, now: Time) {
-        let is_busy = (0..self.ports.len()).any(|at| self.is_busy(Port(at as u16)));
+        let is_busy = (0..self.ports.len()).any(|at| self.is_busy(now, Port(at as u16)));
         if is_busy {
             self.busy = now;
         }
@@ -230,9 +224,9 @@ impl Forwarder {
     }
 
     /// Whether a port has a queue, or has sent nearly all that its link takes.
-    fn is_busy(&self, at: Port) -> bool {
+    fn is_busy(&self, now: Time, at: Port) -> bool {
         let backlog = self.ports.get(usize::from(at.0)).map_or(Time::ZERO, |port| port.free_at);
-        self.router.occupancy(at).get() > 0 || backlog > monotonic_now() + QUANTUM
+        self.router.occupancy(at).get() > 0 || backlog > now + QUANTUM
     }
 
     /// Hands to links and TUN devices what has gathered.
@@ -313,11 +307,7 @@ impl Forwarder {
             self.send_hello(now, at, true);
             self.give_to_kernel(now, at);
         }
-        if let Some(order) = &mut self.order {
-            let ready = &mut self.ready;
-            order.clear(&mut |handle| ready.push(handle));
-        }
-        self.leave_ready(now);
+        self.with_order(now, |order, ready| order.clear(ready));
         self.flush(now);
     }
 

@@ -122,7 +122,7 @@ impl Resequencer {
     }
 
     /// A packet that was next, up to `end`, has left: those leave that follow it.
-    pub fn passed(&mut self, flow: u64, end: u64, out: &mut impl FnMut(Handle)) {
+    pub fn passed(&mut self, flow: u64, end: u64, out: &mut dyn FnMut(Handle)) {
         if let Some(at) = self.by_key.get(&flow).copied() {
             self.advance(at, end, Why::Restored, out);
         }
@@ -138,7 +138,7 @@ impl Resequencer {
         start: u64,
         end: u64,
         packet: Handle,
-        out: &mut impl FnMut(Handle),
+        out: &mut dyn FnMut(Handle),
     ) {
         let cost = cost(start, end);
         loop {
@@ -175,7 +175,7 @@ impl Resequencer {
     }
 
     /// Those leave that have waited as long as they may, and before each what is before it in its flow.
-    pub fn handle_timeout(&mut self, now: Time, out: &mut impl FnMut(Handle)) {
+    pub fn handle_timeout(&mut self, now: Time, out: &mut dyn FnMut(Handle)) {
         while let Some(oldest) = self.oldest().filter(|oldest| oldest.since + self.max_wait <= now) {
             // The hole is left behind: what is lost is TCP's matter.
             self.advance(oldest.flow, oldest.start, Why::TimedOut, out);
@@ -183,14 +183,14 @@ impl Resequencer {
     }
 
     /// What waits of a flow leaves, as the flow has ended.
-    pub fn forget(&mut self, flow: u64, out: &mut impl FnMut(Handle)) {
+    pub fn forget(&mut self, flow: u64, out: &mut dyn FnMut(Handle)) {
         if let Some(at) = self.by_key.get(&flow).copied() {
             self.advance(at, u64::MAX, Why::Ended, out);
         }
     }
 
     /// All that waits leaves.
-    pub fn clear(&mut self, out: &mut impl FnMut(Handle)) {
+    pub fn clear(&mut self, out: &mut dyn FnMut(Handle)) {
         while let Some(oldest) = self.oldest() {
             self.advance(oldest.flow, u64::MAX, Why::Ended, out);
         }
@@ -235,7 +235,7 @@ impl Resequencer {
     }
 
     /// The packets leave that follow `next` bytes of a flow; a flow of which none waits then is forgotten.
-    fn advance(&mut self, at: u32, next: u64, why: Why, out: &mut impl FnMut(Handle)) {
+    fn advance(&mut self, at: u32, next: u64, why: Why, out: &mut dyn FnMut(Handle)) {
         let Some(flow) = self.flows.get_mut(at as usize) else { return };
         flow.next = flow.next.max(next);
         while let Some(first) = self.first(at) {

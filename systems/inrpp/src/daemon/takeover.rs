@@ -49,7 +49,7 @@ pub struct Saved {
 }
 
 /// A port.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SavedPort {
     /// Its interface.
     pub interface: String,

@@ -182,17 +182,13 @@ fn key_of(arc: ArcId) -> Key {
     Key([u64::from(arc.link().0), 0x6b65_795f_6f66_5f6c])
 }
 
-/// The least buffer, in packets: with less, what shares a link with a detour meets its packets and looks like overload.
-const MIN_BUFFER: u64 = 10;
-
 /// How long the buffer before a link may take to drain: a tenth of the link's own queue is left for what is not stored.
 fn buffer(channel: &Channel, wanted: Span) -> Span {
     let queue = match channel.queue.limit {
         QueueLimit::Bytes(bytes) => bytes.get(),
         QueueLimit::Packets(packets) => u64::from(packets) * 1_500,
     };
-    let least = channel.rate.time_for(Bytes::new(MIN_BUFFER * 1_500));
-    wanted.max(least).min(channel.rate.time_for(Bytes::new(queue / 10 * 9)))
+    wanted.max(Interface::least_buffer(channel.rate, 1_500)).min(channel.rate.time_for(Bytes::new(queue / 10 * 9)))
 }
 
 impl Behaviour for RouterNode {

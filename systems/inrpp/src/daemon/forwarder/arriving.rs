@@ -125,7 +125,6 @@ impl Forwarder {
         let meta = Meta { flow, len, end: 1, detoured: true, ..Meta::default() };
         let (router, mut out) = self.split(now);
         let fate = router.handle_data(now, to, handle, &meta, &mut out);
-        self.counts.detours_carried += 1;
         let partial = shim.flags.partial;
         let note = SlotNote { port: to, flow, partial, disturbed: true, detoured: true, ..SlotNote::default() };
         self.follow(now, (handle, fate), note, &[packet, &[]]);

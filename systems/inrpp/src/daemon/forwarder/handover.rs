@@ -18,11 +18,7 @@ use crate::{Egress, Fate, Handle, Meta, Port, Way};
 impl Forwarder {
     /// What the successor gets, and the packets that wait; their places are [given back](Self::put_back) if it fails.
     pub(in super::super) fn save(&mut self, now: Time) -> (Saved, Vec<u8>, Vec<Handle>) {
-        if let Some(order) = &mut self.order {
-            let ready = &mut self.ready;
-            order.clear(&mut |handle| ready.push(handle));
-        }
-        self.leave_ready(now);
+        self.with_order(now, |order, ready| order.clear(ready));
         self.flush(now);
         let mut saved = Saved::new(self.keys);
         saved.connections = self.connections.export().collect();
@@ -115,9 +111,7 @@ impl Forwarder {
     /// Asks the core what becomes of a packet that has a place already, and does that.
     pub(super) fn decide(&mut self, now: Time, handle: Handle) {
         let note = self.slots.note(handle);
-        let of = super::super::connections::of_flow_number(note.flow);
-        let half = self.connections.by_key(of.key).and_then(|at| self.connections.half(at, of.reversed)).copied();
-        let end = half.map_or(1, |half| half.data_end(note.end).max(1));
+        let end = self.connections.half_of(note.flow).map_or(1, |half| half.data_end(note.end).max(1));
         let len = self.slots.packet(handle).len() as u32 + self.overhead(note.port);
         let has_queue = self.has_queue(note.port);
         let (router, mut out) = self.split(now);

@@ -6,13 +6,13 @@ use super::{
     super::{
         connections::{Half, Place, Seen, flow_number},
         headers::{self, ACK, AckTemplate, FIN, Flow, Headers, RST, SYN, TcpFields},
-        resequence::Verdict,
+        resequence::{Resequencer, Verdict},
         segments::{Cut, MAX_HEADERS, VnetHeader},
         shim::Flags,
         slots::SlotNote,
     },
     Forwarder,
-    out::{Leaving, Out, emit},
+    out::{Leaving, Out, detour, disturb, emit},
     port::PortIo,
 };
 use crate::{Fate, Handle, LimitFields, Meta, Port};
@@ -54,13 +54,12 @@ impl Forwarder {
     /// A packet, or a super-packet, that the kernel sends out of a port. It may be changed.
     pub(super) fn leave(&mut self, now: Time, at: Port, header: &VnetHeader, packet: &mut [u8]) {
         let headers = Headers::parse(packet);
-        let class =
+        let mut class =
             headers.map_or(Class::Other, |headers| self.classify(now, at, header.is_partial(), &headers, packet));
         let (has_queue, is_edge) = match self.ports.get(usize::from(at.0)) {
             Some(port) => (port.has_queue, !port.has_neighbour()),
             None => return,
         };
-        let mut class = class;
         if let Class::Control(Some(until)) = class
             && self.hold_ack(until, at, header.is_partial(), packet)
         {
@@ -111,13 +110,13 @@ impl Forwarder {
     fn classify(&mut self, now: Time, at: Port, partial: bool, headers: &Headers, packet: &mut [u8]) -> Class {
         let Some(tcp) = headers::tcp(packet, headers) else { return Class::Other };
         let flow = headers::flow(packet, headers, self.keys);
-        let options = if tcp.has(SYN) { headers::syn_options(packet, headers) } else { None };
+        let mut options = None;
         if tcp.has(SYN) {
             let longest = self.longest_segment(headers);
             self.counts.mss_clamped += u64::from(headers::clamp_mss(packet, headers, longest, partial));
+            // What leaves with the lower MSS is what counts.
+            options = headers::syn_options(packet, headers);
         }
-        // What leaves with the lower MSS is what counts.
-        let options = options.map(|options| headers::syn_options(packet, headers).unwrap_or(options));
         let Some(seen) = self.connections.note(now, flow, &tcp, options.as_ref()) else { return Class::Other };
         if seen.is_multipath {
             return Class::Other;
@@ -179,10 +178,7 @@ impl Forwarder {
             let port = self.connections.half(at, reversed).and_then(|half| half.port);
             let Some(port) = port.filter(|port| self.has_queue(*port)) else { continue };
             let number = flow_number(flow.key, reversed);
-            let Forwarder { order, ready, .. } = self;
-            if let Some(order) = order {
-                order.forget(number, &mut |handle| ready.push(handle));
-            }
+            self.with_order(now, |order, ready| order.forget(number, ready));
             let (router, mut out) = self.split(now);
             router.handle_limit(now, port, number, &mut LimitFields { done: true, ..LimitFields::default() }, &mut out);
         }
@@ -241,9 +237,8 @@ impl Forwarder {
             }
             Fate::Detour(over) => {
                 self.slots.free(handle);
-                let next = self.ports.get(usize::from(note.port.0)).and_then(PortIo::alive).map(|next| next.id);
-                super::out::disturb(&mut self.connections, now, note.flow);
-                let to = if next.is_some() { over } else { note.port };
+                let (to, next) = detour(&self.ports, note.port, over);
+                disturb(&mut self.connections, now, note.flow);
                 let like = Leaving { flags: Flags { disturbed: true, ..flags }, next };
                 emit(&mut self.ports, now, to, like, parts[0], parts[1]);
             }
@@ -268,27 +263,21 @@ impl Forwarder {
             } else {
                 emit(&mut self.ports, now, one.at, leaving(one.partial, true), one.head, one.payload);
             }
-            let Forwarder { order, ready, .. } = self;
-            if let Some(order) = order {
-                order.passed(flow, one.end, &mut |handle| ready.push(handle));
-            }
-            return self.leave_ready(now);
+            return self.with_order(now, |order, ready| order.passed(flow, one.end, ready));
         }
         let Some(handle) = self.reserve() else { return };
         self.slots.fill(handle, &[one.head, one.payload]);
         if let Some(note) = self.slots.note_mut(handle) {
             *note = SlotNote { port: one.at, flow, start, end: one.end, partial: one.partial, ..SlotNote::default() };
         }
-        let Forwarder { order, ready, .. } = self;
-        if let Some(order) = order {
-            order.arrive(now, flow, data.passed, start, one.end, handle, &mut |handle| ready.push(handle));
-        }
-        self.leave_ready(now);
+        self.with_order(now, |order, ready| order.arrive(now, flow, data.passed, start, one.end, handle, ready));
     }
 
-    /// What has waited for those before it leaves.
-    pub(super) fn leave_ready(&mut self, now: Time) {
+    /// Has the resequencer do something, and what it lets go leaves.
+    pub(super) fn with_order(&mut self, now: Time, run: impl FnOnce(&mut Resequencer, &mut dyn FnMut(Handle))) {
+        let Some(order) = &mut self.order else { return };
         let mut ready = std::mem::take(&mut self.ready);
+        run(order, &mut |handle| ready.push(handle));
         for handle in ready.drain(..) {
             self.decide(now, handle);
         }

@@ -19,8 +19,8 @@ const MIN_DELIVERED: f64 = 0.99;
 const GAIN: f64 = 0.05;
 
 impl Forwarder {
-    /// Sends a hello to each neighbour, and leaves those that have not answered.
-    pub(super) fn send_hellos(&mut self, now: Time, leaving: bool) {
+    /// Leaves neighbours that have not answered, and sends a hello to each.
+    pub(super) fn send_hellos(&mut self, now: Time) {
         let silent = self.silent();
         for at in 0..self.ports.len() {
             let port = Port(at as u16);
@@ -28,8 +28,8 @@ impl Forwarder {
             if is_late {
                 self.left(now, port, NeighbourState::Silent, "it does not answer");
             }
-            self.send_hello(now, port, leaving);
         }
+        self.hello_all(now);
     }
 
     /// How long a neighbour may be silent.

@@ -4,7 +4,7 @@ use sidestep_net::{Span, Time};
 
 use super::{
     super::{
-        connections::{Connections, of_flow_number},
+        connections::Connections,
         headers::AckTemplate,
         message::Probe as ProbeMessage,
         shim::{Flags, Kind, Shim},
@@ -51,6 +51,20 @@ pub(super) fn emit(ports: &mut [PortIo], now: Time, port: Port, like: Leaving, h
     }
 }
 
+/// The router that answers at a port.
+fn router_at(ports: &[PortIo], at: Port) -> Option<RouterId> {
+    ports.get(usize::from(at.0)).and_then(PortIo::alive).map(|next| next.id)
+}
+
+/// Where a packet for the port `at` leaves that is to take the detour over `over`, and the router that it has to reach. If that one
+/// answers no more, the packet takes no detour.
+pub(super) fn detour(ports: &[PortIo], at: Port, over: Port) -> (Port, Option<RouterId>) {
+    match router_at(ports, at) {
+        Some(next) => (over, Some(next)),
+        None => (at, None),
+    }
+}
+
 impl Out<'_> {
     /// Sends a message of the router's own to a neighbour.
     pub(super) fn say(&mut self, port: Port, kind: Kind, body: &[u8]) {
@@ -81,8 +95,7 @@ impl Out<'_> {
 
 /// Notes that packets of a flow may come in another order.
 pub(super) fn disturb(connections: &mut Connections, now: Time, flow: u64) {
-    let of = of_flow_number(flow);
-    if let Some(half) = connections.by_key(of.key).and_then(|at| connections.half(at, of.reversed)) {
+    if let Some(half) = connections.half_of(flow) {
         half.disturbed_until = now + DISTURBED;
     }
 }
@@ -101,17 +114,14 @@ impl Egress for Out<'_> {
             Way::Direct(port) => self.send_slot(packet, port, None),
             Way::Detour(over) => {
                 let port = self.slots.note(packet).port;
-                let next = self.ports.get(usize::from(port.0)).and_then(PortIo::alive).map(|next| next.id);
-                self.send_slot(packet, if next.is_some() { over } else { port }, next);
+                let (to, next) = detour(self.ports, port, over);
+                self.send_slot(packet, to, next);
             }
         }
     }
 
     fn update(&mut self, flow: u64, ack: &LimitFields) {
-        let of = of_flow_number(flow);
-        let Some(half) = self.connections.by_key(of.key).and_then(|at| self.connections.half(at, of.reversed)) else {
-            return;
-        };
+        let Some(half) = self.connections.half_of(flow) else { return };
         let (Some(template), Some(back), Some(update)) = (half.template, half.back, half.update(ack.limit)) else {
             return;
         };
@@ -131,8 +141,7 @@ impl Egress for Out<'_> {
     }
 
     fn probe(&mut self, over: Port, probe: Probe) {
-        let around = self.ports.get(usize::from(probe.of.0)).and_then(PortIo::alive).map(|next| next.id);
-        let Some(around) = around else { return };
+        let Some(around) = router_at(self.ports, probe.of) else { return };
         let body = ProbeMessage { of: probe.of, around, wants: probe.wants }.encode();
         self.say(over, Kind::Probe, &body);
     }

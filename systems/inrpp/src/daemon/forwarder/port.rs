@@ -200,9 +200,8 @@ pub(super) fn interface(port: &PortIo, settings: &RouterSettings) -> Interface {
     let cache = settings.cache;
     // Notifications need keys; limits need to know that a router is there.
     let key = matches!(port.peer, Peer::Neighbour(_)).then_some(crate::Key([0; 2]));
-    let least = port.rate.time_for(Bytes::new(MIN_BUFFER * u64::from(port.mtu)));
-    let mut interface =
-        Interface::new(port.rate, settings.buffer.max(least), cache, Span::ZERO, key, crate::Nonce(port.index));
+    let buffer = settings.buffer.max(Interface::least_buffer(port.rate, u64::from(port.mtu)));
+    let mut interface = Interface::new(port.rate, buffer, cache, Span::ZERO, key, crate::Nonce(port.index));
     interface.keep_room(settings.decision_interval + settings.probe_interval);
     if key.is_none() {
         interface.reserved = Bytes::default();
@@ -210,6 +209,3 @@ pub(super) fn interface(port: &PortIo, settings: &RouterSettings) -> Interface {
     interface.others = port.rate.bytes_in(settings.tcp_buffer);
     interface
 }
-
-/// The least buffer, in packets: see the simulator's half.
-const MIN_BUFFER: u64 = 10;

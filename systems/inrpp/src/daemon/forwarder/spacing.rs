@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::{
-    super::{connections::of_flow_number, shim::Flags, slots::SlotNote},
+    super::{shim::Flags, slots::SlotNote},
     Forwarder,
     out::{Leaving, emit},
 };
@@ -46,8 +46,7 @@ impl Forwarder {
         let held = self.router.occupancy_of(port, flow);
         let flows = self.router.stored(port).count().max(1) as u64;
         let rate = self.ports.get(usize::from(port.0))?.rate.bits_per_sec() / flows;
-        let of = of_flow_number(flow);
-        let half = self.connections.by_key(of.key).and_then(|at| self.connections.half(at, of.reversed))?;
+        let half = self.connections.half_of(flow)?;
         let (next, before) = half.spaced;
         let acked = Bytes::new(half.acked().saturating_sub(before));
         half.spaced.1 = half.acked();

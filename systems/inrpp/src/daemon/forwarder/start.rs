@@ -252,15 +252,7 @@ fn inherit(passed: &mut Passed) -> BTreeMap<String, Inherited> {
     let of = |saved: &SavedPort| {
         let tun = descriptors.next()?;
         let link = if saved.link.is_some() { descriptors.next() } else { None };
-        let SavedPort { interface, tun: name, link: known, session, alive } = saved;
-        let saved = SavedPort {
-            interface: interface.clone(),
-            tun: name.clone(),
-            link: known.clone(),
-            session: *session,
-            alive: *alive,
-        };
-        Some((interface.clone(), Inherited { tun, link, saved }))
+        Some((saved.interface.clone(), Inherited { tun, link, saved: saved.clone() }))
     };
     passed.saved.ports.iter().map_while(of).collect()
 }

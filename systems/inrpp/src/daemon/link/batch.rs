@@ -7,7 +7,7 @@ use std::{
 
 use nix::errno::Errno;
 
-use super::{MESSAGES, ROOM, ReceiveBuffers, outbox::Message};
+use super::{MESSAGES, ROOM, ReceiveBuffers, Received, outbox::Message};
 
 /// Room for the address of a frame's sender or receiver.
 pub(super) type Address = libc::sockaddr_ll;
@@ -113,13 +113,33 @@ impl SendBatch {
 }
 
 impl ReceiveBatch {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         // SAFETY: numbers and raw pointers, for which all zeroes is a value.
         unsafe { mem::zeroed() }
     }
 
-    /// Receives messages into the buffers; returns how many.
+    /// Receives messages into the buffers, and shows each to `take`, which counts it.
     pub(super) fn receive<'b>(
+        fd: BorrowedFd<'_>,
+        buffers: &'b mut ReceiveBuffers,
+        mut take: impl FnMut(&Arrived<'b>, &mut Received),
+    ) -> Received {
+        let (mut received, mut messages) = (Received::default(), 0);
+        match Self::new().read(fd, buffers) {
+            Ok(arrived) => {
+                for message in arrived {
+                    messages += 1;
+                    take(&message, &mut received);
+                }
+            }
+            Err(error) => received.failed(error),
+        }
+        received.more = messages == MESSAGES;
+        received
+    }
+
+    /// Receives messages into the buffers.
+    fn read<'b>(
         &mut self,
         fd: BorrowedFd<'_>,
         buffers: &'b mut ReceiveBuffers,

@@ -139,18 +139,7 @@ impl EthernetLink {
         buffers: &'b mut ReceiveBuffers,
         handle: &mut impl FnMut(&'b [u8]),
     ) -> Received {
-        let mut received = Received::default();
-        let mut batch = ReceiveBatch::new();
-        let arrived = match batch.receive(self.socket.as_fd(), buffers) {
-            Ok(arrived) => arrived,
-            Err(error) => {
-                received.failed(error);
-                return received;
-            }
-        };
-        let mut messages = 0;
-        for message in arrived {
-            messages += 1;
+        ReceiveBatch::receive(self.socket.as_fd(), buffers, |message, received| {
             let [a, b, c, d, e, f, ..] = message.sender.sll_addr;
             let sender = [a, b, c, d, e, f];
             let for_us = matches!(message.sender.sll_pkttype, libc::PACKET_HOST | libc::PACKET_BROADCAST);
@@ -163,9 +152,7 @@ impl EthernetLink {
                 }
                 _ => received.bad += 1,
             }
-        }
-        received.more = messages == super::MESSAGES;
-        received
+        })
     }
 }
 

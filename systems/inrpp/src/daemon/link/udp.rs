@@ -131,30 +131,17 @@ impl UdpLink {
         buffers: &'b mut ReceiveBuffers,
         handle: &mut impl FnMut(&'b [u8]),
     ) -> Received {
-        let mut received = Received::default();
-        let mut batch = ReceiveBatch::new();
-        let arrived = match batch.receive(self.socket.as_fd(), buffers) {
-            Ok(arrived) => arrived,
-            Err(error) => {
-                received.failed(error);
-                return received;
-            }
-        };
-        let mut messages = 0;
-        for message in arrived {
-            messages += 1;
+        ReceiveBatch::receive(self.socket.as_fd(), buffers, |message, received| {
             if message.bytes.is_empty() || message.truncated {
                 received.bad += 1;
-                continue;
+                return;
             }
             let segment = if message.segment == 0 { message.bytes.len() } else { message.segment };
             for datagram in message.bytes.chunks(segment) {
                 received.took(datagram.len());
                 handle(datagram);
             }
-        }
-        received.more = messages == super::MESSAGES;
-        received
+        })
     }
 
     /// The kernel did not cut a message: its datagrams are too long for the path, or it cannot cut for this device at all.
