@@ -17,7 +17,7 @@ use std::{net::SocketAddr, os::fd::BorrowedFd};
 
 use nix::errno::Errno;
 use sidestep_linux::Result;
-use sidestep_net::Time;
+use sidestep_net::{Span, Time};
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use self::tcp::fuzz as fuzz_stream;
@@ -109,6 +109,14 @@ impl Link {
             Link::Udp(link) => link.overhead(),
             Link::Ethernet(_) => ethernet::OVERHEAD,
             Link::Tcp(link) => link.overhead(),
+        }
+    }
+
+    /// For how long nothing may come while the link repeats what the network has lost.
+    pub fn may_repeat_for(&self) -> Span {
+        match self {
+            Link::Udp(_) | Link::Ethernet(_) => Span::ZERO,
+            Link::Tcp(_) => tcp::REPEATS,
         }
     }
 

@@ -57,10 +57,21 @@ pub struct SavedPort {
     pub tun: String,
     /// How its link is known, if the link's descriptor comes.
     pub link: Option<String>,
-    /// The session with its neighbour, and whether that answers.
-    pub session: Option<SavedSession>,
-    /// See [`session`](Self::session).
+    /// The neighbour there, if it has one.
+    pub neighbour: Option<SavedNeighbour>,
+}
+
+/// A neighbour.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SavedNeighbour {
+    /// The session with it.
+    pub session: SavedSession,
+    /// Whether it answers.
     pub alive: bool,
+    /// Packets and bytes that have come from it in this session. It compares them with what it has sent.
+    pub received: (u64, u64),
+    /// The rate of the link to it, in bit/s, as it was found.
+    pub rate: u64,
 }
 
 /// A packet that waits.

@@ -152,15 +152,32 @@ fn a_rate_that_is_not_given_follows_what_the_neighbour_receives() {
     }
     let net = Net::new(40);
     let rate = format!("\"{} kbit/s\"", 40 * 985);
-    let _routers = net.routers_with(|config| config.replace(&rate, "\"auto\""));
+    let mut routers = net.routers_with(|config| config.replace(&rate, "\"auto\""));
     let rate = || net.status(&net.a).unwrap().ports[0].rate_mbps;
     let first = rate();
-    let stream = net.stream(true, 1_000);
+    let least_rate = || {
+        let each = (0..20).map(|_| {
+            thread::sleep(Duration::from_millis(50));
+            rate()
+        });
+        each.fold(f64::INFINITY, f64::min)
+    };
+    let (began, stream) = (std::time::Instant::now(), net.stream(true, 1_000));
     thread::sleep(Duration::from_secs(4));
     let then = rate();
+    // What a successor counts goes on from where it was, and what it has found is known.
+    routers[1] = net.take_over(&net.b, &mut routers[1]);
+    let least = least_rate();
+    routers[0] = net.take_over(&net.a, &mut routers[0]);
+    let again = rate();
+    let took = began.elapsed().as_secs_f64();
     let (bytes, gap) = stream.end_with_bytes();
-    println!("{first} Mbit/s, then {then:.1}; {:.1} Mbit/s carried, longest silence {gap:?}", bytes as f64 * 8.0 / 4e6);
+    let mbits = bytes as f64 * 8.0 / took / 1e6;
+    println!(
+        "{first} Mbit/s, then {then:.1}, {least:.1} and {again:.1}; {mbits:.1} Mbit/s carried, longest silence {gap:?}"
+    );
     // Beside it the detour carries, whose rate is found likewise.
     assert!(first >= 1_000.0 && (20.0..60.0).contains(&then), "{first}, then {then}");
-    assert!(bytes as f64 * 8.0 / 4e6 > 25.0, "{bytes}");
+    assert!((20.0..60.0).contains(&least) && (20.0..60.0).contains(&again), "{least}, then {again}");
+    assert!(mbits > 25.0, "{bytes}");
 }

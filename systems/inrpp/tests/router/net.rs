@@ -9,7 +9,7 @@
 use std::{
     ffi::OsString,
     fs,
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::fd::AsFd,
     path::{Path, PathBuf},
@@ -325,7 +325,7 @@ impl Net {
         let mut received = 0;
         let mut buffer = vec![0; 65_536];
         loop {
-            let len = to.read(&mut buffer).unwrap();
+            let len = uninterrupted(|| to.read(&mut buffer)).unwrap();
             if len == 0 {
                 break;
             }
@@ -362,7 +362,7 @@ impl Net {
             let (mut received, mut last, mut longest) = (0, Instant::now(), Duration::ZERO);
             let mut buffer = vec![0; 65_536];
             loop {
-                let len = server.read(&mut buffer).unwrap();
+                let len = uninterrupted(|| server.read(&mut buffer)).unwrap();
                 if len == 0 {
                     return (received, longest);
                 }
@@ -391,7 +391,7 @@ impl Net {
         thread::spawn(move || {
             let mut seen = std::collections::BTreeSet::new();
             let mut buffer = [0; 4];
-            while to.recv(&mut buffer).is_ok() {
+            while uninterrupted(|| to.recv(&mut buffer)).is_ok() {
                 seen.insert(u32::from_be_bytes(buffer));
             }
             count - seen.len() as u32
@@ -411,6 +411,16 @@ impl Net {
             stream.set_write_timeout(Some(PATIENCE)).unwrap();
         }
         (client, server)
+    }
+}
+
+/// A read with a timeout is not restarted by the kernel when the process was stopped meanwhile, as a machine that sleeps does.
+pub fn uninterrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match read() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 

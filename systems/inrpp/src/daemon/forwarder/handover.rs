@@ -8,7 +8,7 @@ use super::{
     super::{
         link::Link,
         slots::SlotNote,
-        takeover::{Passed, Saved, SavedPacket, SavedPort},
+        takeover::{Passed, Saved, SavedNeighbour, SavedPacket, SavedPort},
     },
     Forwarder,
     port::{NeighbourState, Peer, PortIo},
@@ -148,9 +148,13 @@ fn save_port(port: &PortIo) -> SavedPort {
             interface,
             tun,
             link: passes(&neighbour.link).map(|_| neighbour.link_name.clone()),
-            session: Some(neighbour.session.export()),
-            alive: neighbour.state == NeighbourState::Alive,
+            neighbour: Some(SavedNeighbour {
+                session: neighbour.session.export(),
+                alive: neighbour.state == NeighbourState::Alive,
+                received: (neighbour.received_packets, neighbour.received_bytes),
+                rate: port.rate.bits_per_sec(),
+            }),
         },
-        Peer::Edge => SavedPort { interface, tun, link: None, session: None, alive: false },
+        Peer::Edge => SavedPort { interface, tun, link: None, neighbour: None },
     }
 }

@@ -8,7 +8,7 @@ use super::{
         session::HelloSeen,
     },
     Forwarder,
-    port::{Carried, HELLOS, NeighbourState, Peer, PortIo},
+    port::{Carried, HELLOS, Neighbour, NeighbourState, Peer, PortIo},
 };
 use crate::{Port, RouterId};
 
@@ -21,20 +21,16 @@ const GAIN: f64 = 0.05;
 impl Forwarder {
     /// Leaves neighbours that have not answered, and sends a hello to each.
     pub(super) fn send_hellos(&mut self, now: Time) {
-        let silent = self.silent();
+        let hello = self.settings.hello;
         for at in 0..self.ports.len() {
             let port = Port(at as u16);
-            let is_late = self.ports[at].alive().is_some_and(|neighbour| now.since(neighbour.heard) > silent);
+            let is_late =
+                self.ports[at].alive().is_some_and(|neighbour| now.since(neighbour.heard) > silence(neighbour, hello));
             if is_late {
                 self.left(now, port, NeighbourState::Silent, "it does not answer");
             }
         }
         self.hello_all(now);
-    }
-
-    /// How long a neighbour may be silent.
-    fn silent(&self) -> Span {
-        Span::from_nanos(self.settings.hello.as_nanos() * MISSED)
     }
 
     /// Sends a hello over one link.
@@ -69,7 +65,7 @@ impl Forwarder {
         let Ok(seen) = neighbour.session.handle_hello(now, datagram) else { return };
         neighbour.at_its_hello = (neighbour.received_packets, neighbour.received_bytes);
         // If it echoes an old one only, it does not receive us any more.
-        let silent = self.silent();
+        let silent = silence(neighbour, self.settings.hello);
         if seen.fresh && seen.echoed.is_none_or(|ago| ago <= silent) {
             self.answered(now, at, &seen);
         }
@@ -227,6 +223,11 @@ impl Forwarder {
 
 /// With fewer packets sent, what is in flight counts for too much.
 const MIN_JUDGED: u64 = 100;
+
+/// How long a neighbour may be silent that sends a hello in this interval.
+fn silence(neighbour: &Neighbour, hello: Span) -> Span {
+    Span::from_nanos(hello.as_nanos() * MISSED).max(neighbour.link.may_repeat_for())
+}
 
 fn knows(about: &About, router: RouterId) -> bool {
     about.neighbours.iter().any(|neighbour| neighbour.id == router)

@@ -273,12 +273,14 @@ fn renew_neighbour(
     let is_open = neighbour.link_config == config.link && !(is_moved && is_bound(&config.link));
     if !is_known || !is_open {
         let PortIo { tun, peer, before: done, sent_packets, sent_bytes, lost, .. } = before;
-        let session = match peer {
-            // Its descriptors are closed first: the next has the same address.
-            Peer::Neighbour(neighbour) => Some(neighbour.session).filter(|_| is_known),
-            Peer::Edge => None,
-        };
-        let before = Before { tun: Some(tun), session, ..Before::default() };
+        let mut before = Before { tun: Some(tun), ..Before::default() };
+        // Its descriptors are closed first: the next has the same address.
+        if let Peer::Neighbour(neighbour) = peer
+            && is_known
+        {
+            before.received = (neighbour.received_packets, neighbour.received_bytes);
+            before.session = Some(neighbour.session);
+        }
         let made = of_neighbour(name, config, key, interface, before)?;
         return Ok(PortIo { before: done, sent_packets, sent_bytes, lost, ..made });
     }

@@ -150,7 +150,11 @@ pub(super) struct Before {
     pub(super) tun: Option<Tun>,
     pub(super) link: Option<OwnedFd>,
     pub(super) session: Option<Session>,
+    /// Packets and bytes that have come in the session.
+    pub(super) received: (u64, u64),
     pub(super) is_alive: bool,
+    /// The rate that was found.
+    pub(super) rate: Option<Rate>,
 }
 
 /// The port to a neighbour.
@@ -167,7 +171,8 @@ pub(super) fn of_neighbour(
         Some(session) => session,
         None => Session::new(name, Some(&config.name), key, random()? | 1),
     };
-    let (rate, follows) = rate_of(config);
+    let (most, follows) = rate_of(config);
+    let rate = before.rate.filter(|_| follows).map_or(most, |found| found.min(most));
     let neighbour = Neighbour {
         name: config.name.clone(),
         link_name: link_name(&config.link),
@@ -184,14 +189,14 @@ pub(super) fn of_neighbour(
         malformed: 0,
         lost: 0,
         refused: false,
-        received_packets: 0,
-        received_bytes: 0,
-        at_its_hello: (0, 0),
+        received_packets: before.received.0,
+        received_bytes: before.received.1,
+        at_its_hello: before.received,
         sealed: 0,
         at_hello: [0; port::HELLOS],
         judged: port::Carried { at: monotonic_now(), sent: 0, received: 0, bytes: 0 },
         follows,
-        most: rate,
+        most,
     };
     let mut made = port(interface, Peer::Neighbour(Box::new(neighbour)), Some(rate), before.tun)?;
     made.set_burst();
@@ -236,13 +241,19 @@ struct Inherited {
 impl Inherited {
     /// What the port to a neighbour goes on with.
     fn of(self, name: &str, config: &NeighbourConfig, key: Option<Key>) -> Result<Before, LinuxError> {
-        let Inherited { tun, link, saved: SavedPort { link: known, session, alive, .. } } = self;
+        let Inherited { tun, link, saved: SavedPort { link: known, neighbour: saved, .. } } = self;
         let tun = Some(Tun::from_fd(tun, &tun_name(&config.interface))?);
         let is_same = known.is_some_and(|known| known == link_name(&config.link));
-        let session = session.and_then(|saved| Session::from_saved(name, Some(&config.name), key, &saved));
-        // A TCP connection is still to be made.
-        let is_alive = is_same && alive && session.is_some() && !matches!(config.link, LinkConfig::Tcp { .. });
-        Ok(Before { tun, link: link.filter(|_| is_same), session, is_alive })
+        let mut before = Before { tun, link: link.filter(|_| is_same), ..Before::default() };
+        let Some(saved) = saved else { return Ok(before) };
+        before.rate = Some(Rate::from_bits_per_sec(saved.rate.max(1))).filter(|_| is_same);
+        before.session = Session::from_saved(name, Some(&config.name), key, &saved.session);
+        if before.session.is_some() {
+            before.received = saved.received;
+            // A TCP connection is still to be made.
+            before.is_alive = is_same && saved.alive && !matches!(config.link, LinkConfig::Tcp { .. });
+        }
+        Ok(before)
     }
 }
 

@@ -21,6 +21,8 @@ const BUFFER: usize = 256 << 10;
 /// Between two attempts to connect, and for how long one is given.
 const INTERVAL: Span = Span::from_secs(1);
 const PATIENCE: Span = Span::from_secs(5);
+/// Two retransmission timeouts, the second twice as long, and some. Linux's are 200 ms and the round trip.
+pub(super) const REPEATS: Span = Span::from_secs(1);
 /// For how long the neighbour may acknowledge nothing before the connection is given up, in milliseconds.
 const USER_TIMEOUT: i32 = 10_000;
 /// Bytes of Ethernet, IPv6 or IPv4, and TCP with timestamps before a segment of one datagram.

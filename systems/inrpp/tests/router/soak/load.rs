@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::net::{Net, block};
+use crate::net::{Net, block, uninterrupted};
 
 /// Longer than any connection may be silent.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -127,7 +127,7 @@ impl Load {
         let receiving = thread::spawn(move || {
             let (mut received, mut buffer) = (0, vec![0; 65_536]);
             loop {
-                let len = to.read(&mut buffer).unwrap();
+                let len = uninterrupted(|| to.read(&mut buffer)).unwrap();
                 if len == 0 {
                     return received as u64;
                 }
@@ -162,7 +162,7 @@ impl Load {
         let count = Arc::clone(&received);
         let receiving = thread::spawn(move || {
             let (mut buffer, mut received) = ([0; 8], 0);
-            while to.recv(&mut buffer).unwrap() == 8 && u64::from_be_bytes(buffer) != u64::MAX {
+            while uninterrupted(|| to.recv(&mut buffer)).unwrap() == 8 && u64::from_be_bytes(buffer) != u64::MAX {
                 received += 1;
                 count.fetch_add(1, Ordering::Relaxed);
             }
