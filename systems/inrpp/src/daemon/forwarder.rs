@@ -54,8 +54,13 @@ const QUANTUM: Span = Span::from_micros(500);
 const BEAT: Span = Span::from_millis(20);
 /// How long a flow counts as disturbed after a packet of it took a detour.
 const DISTURBED: Span = Span::from_secs(1);
-/// Super-packets of one port that are read before others have their turn.
-const BATCH: usize = 8;
+/// What is read from one device before others have their turn: packets or super-packets, and bytes.
+const READ: (usize, usize) = (4_096, 4 << 20);
+/// What is taken from one link. Far less: each ACK among it may have a host send at once, and its device's queue is short.
+const TAKEN: usize = 256;
+/// The thread wakes up so many times at once, and later after such pauses.
+const WAKES: u64 = 8;
+const WAKE: Span = Span::from_micros(100);
 /// How often links that have lost their connection try again.
 const RECONNECT: Span = Span::from_secs(1);
 /// Without queues for so long, packets stay in the kernel where `idle` asks for that.
@@ -135,6 +140,7 @@ pub(super) struct Forwarder {
     next_hello: Time,
     next_beat: Time,
     next_drain: Time,
+    next_wake: Time,
     next_reconnect: Time,
     /// When a port had a queue last.
     busy: Time,
@@ -150,12 +156,13 @@ impl Forwarder {
             let now = monotonic_now();
             self.handle_due(now);
             self.flush(now);
+            self.pause(now);
             if let Err(error) = self.wait(&mut ready) {
                 tracing::error!("waiting for packets: {error}");
                 return self;
             }
-            let now = monotonic_now();
             for source in ready.drain(..) {
+                let now = monotonic_now();
                 match source {
                     Source::Bell => {
                         if self.obey(now) == After::Stop {
@@ -164,6 +171,10 @@ impl Forwarder {
                     }
                     Source::Tun(at) => self.read_tun(now, at),
                     Source::Link(at) => self.arrive(now, at),
+                }
+                if monotonic_now() >= self.next_due() {
+                    self.handle_due(monotonic_now());
+                    self.flush(monotonic_now());
                 }
             }
         }
@@ -178,7 +189,7 @@ impl Forwarder {
         if now >= self.next_hello {
             if now.since(self.next_hello) > self.settings.hello {
                 // The process has slept: what neighbours have said meanwhile is still to be read.
-                self.ports.iter_mut().filter_map(PortIo::neighbour).for_each(|neighbour| neighbour.heard = now);
+                self.ports.iter_mut().filter_map(PortIo::neighbour).for_each(|neighbour| neighbour.excuse(now));
             }
             self.next_hello = now + self.settings.hello;
             self.send_hellos(now);
@@ -256,6 +267,16 @@ impl Forwarder {
         }
     }
 
+    /// Lets packets gather, if the thread has been woken often: each time costs more than a packet does.
+    fn pause(&mut self, now: Time) {
+        let first = Time::from_nanos(now.as_nanos().saturating_sub(WAKE.as_nanos() * WAKES));
+        self.next_wake = self.next_wake.max(first) + WAKE;
+        let pause = self.next_wake.min(self.next_due()).since(now);
+        if pause > Span::ZERO {
+            std::thread::sleep(std::time::Duration::from_nanos(pause.as_nanos()));
+        }
+    }
+
     /// Waits until something is ready or due, and lists what is ready.
     fn wait(&self, ready: &mut Vec<Source>) -> io::Result<()> {
         let most = 1 + 3 * self.ports.len();
@@ -314,7 +335,11 @@ impl Forwarder {
     /// Reads what the kernel sends out of a port, up to a batch.
     fn read_tun(&mut self, now: Time, at: Port) {
         let mut buffer = std::mem::take(&mut self.read);
-        for _ in 0..BATCH {
+        let mut bytes = 0;
+        for _ in 0..READ.0 {
+            if bytes >= READ.1 {
+                break;
+            }
             let Some(port) = self.ports.get(usize::from(at.0)) else { break };
             let len = match port.tun.read(&mut buffer) {
                 Ok(len) => len,
@@ -330,6 +355,7 @@ impl Forwarder {
                 continue;
             };
             let Some((header, _)) = VnetHeader::split(head) else { continue };
+            bytes += len;
             self.leave(now, at, &header, packet);
         }
         self.read = buffer;

@@ -124,7 +124,7 @@ fn read_saved(text: &[u8]) {
     }
     for session in saved.ports.iter().filter_map(|port| Some(port.neighbour.as_ref()?.session)) {
         if let Some(mut session) = Session::from_saved("us", None, None, &session) {
-            let _ = session.hello(Time::ZERO, &message::About::default());
+            let _ = session.hello(&message::About::default());
         }
     }
 }

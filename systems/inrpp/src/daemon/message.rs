@@ -1,7 +1,7 @@
 //! What neighbours say to each other beside packets: hellos, probes and grants.
 //!
 //! All numbers are in network order, and a body has no byte too few or too many. A hello is: session, echo, echoed number, number,
-//! rate, received packets and received bytes (8 bytes each), id (4), MTU (2), a byte of flags, the length of the name and the
+//! rate and received packets (8 bytes each), id (4), MTU (2), a byte of flags, the length of the name and the
 //! name, the number of neighbours and each neighbour's id (4) and rate (8). A probe is: port (2), router (4), a byte of
 //! flags. A grant is: port (2), a byte of flags, raise and cut (8 bytes each, IEEE 754).
 
@@ -37,10 +37,10 @@ pub struct About {
     pub mtu: u16,
     /// Whether the router stops and wants no more packets.
     pub leaving: bool,
+    /// Whether it has not read yet all that has come over the link: it echoes hellos late.
+    pub behind: bool,
     /// How many packets it has received over the link.
     pub received_packets: u64,
-    /// How many bytes these had.
-    pub received_bytes: u64,
     /// Its neighbours that are alive and over which detours may lead.
     pub neighbours: Vec<Neighbour>,
 }
@@ -83,7 +83,7 @@ pub const MAX_NAME: usize = 63;
 /// How many neighbours a hello names at most.
 pub const MAX_NEIGHBOURS: usize = u8::MAX as usize;
 /// The length in bytes of a hello's body with the longest name and no neighbour.
-pub const HELLO_LEN: usize = 7 * 8 + 4 + 2 + 1 + 1 + MAX_NAME + 1;
+pub const HELLO_LEN: usize = 6 * 8 + 4 + 2 + 1 + 1 + MAX_NAME + 1;
 /// The length in bytes of a neighbour in a hello.
 pub const NEIGHBOUR_LEN: usize = 12;
 
@@ -109,12 +109,12 @@ impl Hello {
     pub fn encode(&self, into: &mut Vec<u8>) {
         let about = &self.about;
         let numbers = [self.session, self.echo, self.echo_number, self.number];
-        for number in numbers.into_iter().chain([about.rate, about.received_packets, about.received_bytes]) {
+        for number in numbers.into_iter().chain([about.rate, about.received_packets]) {
             into.extend(number.to_be_bytes());
         }
         into.extend(self.id.0.to_be_bytes());
         into.extend(about.mtu.to_be_bytes());
-        into.push(u8::from(about.leaving));
+        into.push(u8::from(about.leaving) | u8::from(about.behind) << 1);
         let name = self.name.as_bytes();
         let name = name.get(..MAX_NAME).unwrap_or(name);
         into.push(name.len() as u8);
@@ -131,10 +131,11 @@ impl Hello {
     pub fn decode(bytes: &[u8]) -> Option<Hello> {
         let mut rest = Rest(bytes);
         let (session, echo, echo_number, number) = (rest.u64()?, rest.u64()?, rest.u64()?, rest.u64()?);
-        let (rate, received_packets, received_bytes) = (rest.u64()?, rest.u64()?, rest.u64()?);
+        let (rate, received_packets) = (rest.u64()?, rest.u64()?);
         let id = rest.router()?;
         let mtu = u16::from_be_bytes(rest.take()?);
-        let leaving = rest.flags(1)? == 1;
+        let flags = rest.flags(3)?;
+        let (leaving, behind) = (flags & 1 != 0, flags & 2 != 0);
         let [len] = rest.take()?;
         let name = str::from_utf8(rest.slice(len.into())?).ok().filter(|name| is_name(name))?.to_owned();
         let [count] = rest.take()?;
@@ -142,7 +143,7 @@ impl Hello {
         for _ in 0..count {
             neighbours.push(Neighbour { id: rest.router()?, rate: rest.u64()? });
         }
-        let about = About { rate, mtu, leaving, received_packets, received_bytes, neighbours };
+        let about = About { rate, mtu, leaving, behind, received_packets, neighbours };
         let is_whole = rest.0.is_empty() && session != 0 && number != 0;
         is_whole.then_some(Hello { name, id, session, echo, echo_number, number, about })
     }
@@ -237,7 +238,7 @@ pub fn fuzz(data: &[u8]) {
         assert_eq!(grant.encode(), data);
     }
     let mut session = Session::new("us", None, None, 0x5e55_1011);
-    let _ = session.hello(Time::ZERO, &About::default());
+    let _ = session.hello(&About::default());
     if let Some((shim, packet)) = Shim::read(data) {
         let mut again = [0; Shim::LEN];
         shim.write(&mut again);
@@ -259,13 +260,13 @@ mod tests {
     fn any_hello() -> impl Strategy<Value = Hello> {
         let id = || (1..=u32::MAX).prop_map(RouterId);
         let neighbour = (id(), any::<u64>()).prop_map(|(id, rate)| Neighbour { id, rate });
-        let about = (any::<[u64; 3]>(), any::<u16>(), any::<bool>(), vec(neighbour, 0..=MAX_NEIGHBOURS)).prop_map(
-            |([rate, received_packets, received_bytes], mtu, leaving, neighbours)| About {
+        let about = (any::<[u64; 2]>(), any::<u16>(), any::<[bool; 2]>(), vec(neighbour, 0..=MAX_NEIGHBOURS)).prop_map(
+            |([rate, received_packets], mtu, [leaving, behind], neighbours)| About {
                 rate,
                 mtu,
                 leaving,
+                behind,
                 received_packets,
-                received_bytes,
                 neighbours,
             },
         );

@@ -17,7 +17,7 @@ mod saved;
 mod window;
 
 use serde::Serialize;
-use sidestep_net::{Span, Time};
+use sidestep_net::Time;
 use siphasher::sip::{SipHasher13, SipHasher24};
 
 use self::window::Window;
@@ -39,9 +39,8 @@ pub struct Session {
     key: Option<Key>,
     /// The number of our session.
     number: u64,
-    /// How many hellos we have sent, and when the last ones were.
+    /// How many hellos we have sent.
     hellos: u64,
-    sent_at: [Option<Time>; SENT],
     established: Option<Established>,
     /// The session and the number of the last hello that was not fresh.
     candidate: Option<(u64, u64)>,
@@ -86,11 +85,11 @@ pub struct HelloSeen {
     /// Whether a session is established by it, with a neighbour that we did not know or that has begun anew. What was in flight
     /// in the session before is lost.
     pub began: bool,
+    /// Whether it echoes a later hello of ours than those before: its sender receives us. How late it does so says nothing: where much
+    /// waits, hellos wait with it.
+    pub advances: bool,
     /// Whether to send a hello at once.
     pub answer: bool,
-    /// How long ago ours was sent that it echoes; `None`: longer than we remember. If it grows beyond some intervals of hellos,
-    /// the neighbour does not receive us any more.
-    pub echoed: Option<Span>,
 }
 
 /// Why a datagram is refused.
@@ -127,8 +126,6 @@ pub struct Counts {
     pub unexpected: u64,
 }
 
-/// Of how many of our hellos we know when they were sent.
-const SENT: usize = 64;
 /// How many bytes of a packet its MAC covers: the headers of IP and TCP, for IPv6 without extension headers too, with the
 /// sequence numbers, the window and the checksum.
 ///
@@ -152,7 +149,6 @@ impl Session {
             key,
             number: number.max(1),
             hellos: 0,
-            sent_at: [None; SENT],
             established: None,
             candidate: None,
             answer: None,

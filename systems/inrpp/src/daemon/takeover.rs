@@ -68,8 +68,10 @@ pub struct SavedNeighbour {
     pub session: SavedSession,
     /// Whether it answers.
     pub alive: bool,
-    /// Packets and bytes that have come from it in this session. It compares them with what it has sent.
+    /// Packets and bytes that have come from it in this session.
     pub received: (u64, u64),
+    /// The packets that had come before its last hello. It compares them with what it had sent.
+    pub at_its_hello: u64,
     /// The rate of the link to it, in bit/s, as it was found.
     pub rate: u64,
 }

@@ -12,7 +12,7 @@ use super::{
         shim::{Kind, Shim},
         slots::SlotNote,
     },
-    Forwarder,
+    Forwarder, TAKEN,
     out::disturb,
     port::PortIo,
 };
@@ -22,12 +22,28 @@ impl Forwarder {
     /// Takes what a neighbour has sent, up to a batch.
     pub(super) fn arrive(&mut self, now: Time, at: Port) {
         let (mut buffers, mut joiner) = (std::mem::take(&mut self.buffers), std::mem::take(&mut self.joiner));
-        self.arrive_in(now, at, &mut buffers, &mut joiner);
+        let (mut taken, mut behind) = (0, true);
+        while behind && taken < TAKEN {
+            let (count, more) = self.arrive_in(now, at, &mut buffers, &mut joiner);
+            (taken, behind) = (taken + count, more);
+        }
+        if let Some(neighbour) = self.ports.get_mut(usize::from(at.0)).and_then(PortIo::neighbour) {
+            neighbour.unread = if behind { neighbour.unread.or(Some(now)) } else { None };
+        }
         (self.buffers, self.joiner) = (buffers, joiner);
     }
 
-    fn arrive_in(&mut self, now: Time, at: Port, buffers: &mut super::ReceiveBuffers, joiner: &mut Joiner) {
-        let Some(neighbour) = self.ports.get_mut(usize::from(at.0)).and_then(PortIo::neighbour) else { return };
+    /// Takes what one call gives; returns how many datagrams these are, and whether there may be more.
+    fn arrive_in(
+        &mut self,
+        now: Time,
+        at: Port,
+        buffers: &mut super::ReceiveBuffers,
+        joiner: &mut Joiner,
+    ) -> (usize, bool) {
+        let Some(neighbour) = self.ports.get_mut(usize::from(at.0)).and_then(PortIo::neighbour) else {
+            return (0, false);
+        };
         // They point into the buffers; their list has the memory of the one before.
         let mut datagrams: Vec<&[u8]> = std::mem::take(&mut self.datagrams);
         let received = neighbour.link.receive(buffers, &mut |datagram| datagrams.push(datagram));
@@ -39,6 +55,7 @@ impl Forwarder {
         for datagram in &datagrams {
             self.datagram(now, at, datagram, &mut batch);
         }
+        let count = datagrams.len();
         datagrams.clear();
         // The same memory with another lifetime: the standard library collects in place.
         self.datagrams = datagrams.into_iter().map(|_| &[][..]).collect();
@@ -46,6 +63,7 @@ impl Forwarder {
         let mut lost = 0;
         batch.flush(&mut |_, parts| lost += u64::from(tun.is_none_or(|tun| tun.write(parts).is_err())));
         self.note_lost(at, lost);
+        (count, received.more && count > 0)
     }
 
     /// One datagram of a neighbour.

@@ -68,8 +68,7 @@ impl Forwarder {
     pub(in super::super) fn put_back(&mut self, now: Time, waiting: Vec<Handle>) {
         for neighbour in self.ports.iter_mut().filter_map(PortIo::neighbour) {
             neighbour.session.go_on();
-            // None of the silence was its own.
-            neighbour.heard = now;
+            neighbour.excuse(now);
         }
         for handle in waiting {
             self.decide(now, handle);
@@ -152,6 +151,7 @@ fn save_port(port: &PortIo) -> SavedPort {
                 session: neighbour.session.export(),
                 alive: neighbour.state == NeighbourState::Alive,
                 received: (neighbour.received_packets, neighbour.received_bytes),
+                at_its_hello: neighbour.at_its_hello,
                 rate: port.rate.bits_per_sec(),
             }),
         },

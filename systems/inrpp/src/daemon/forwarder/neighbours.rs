@@ -14,9 +14,13 @@ use crate::{Port, RouterId};
 
 /// A neighbour is left after so many intervals without an answer.
 const MISSED: u64 = 3;
+/// The same where what has come is not read yet, its answer perhaps among it.
+const BEHIND: u64 = 30;
 /// With less than this part delivered a link is full. A rate that follows grows by so much a second.
 const MIN_DELIVERED: f64 = 0.99;
 const GAIN: f64 = 0.05;
+/// At once it falls to no less than this part of what the link has carried.
+const LEAST_STEP: f64 = 0.75;
 
 impl Forwarder {
     /// Leaves neighbours that have not answered, and sends a hello to each.
@@ -24,8 +28,7 @@ impl Forwarder {
         let hello = self.settings.hello;
         for at in 0..self.ports.len() {
             let port = Port(at as u16);
-            let is_late =
-                self.ports[at].alive().is_some_and(|neighbour| now.since(neighbour.heard) > silence(neighbour, hello));
+            let is_late = self.ports[at].alive().is_some_and(|neighbour| is_late(neighbour, now, hello));
             if is_late {
                 self.left(now, port, NeighbourState::Silent, "it does not answer");
             }
@@ -37,12 +40,15 @@ impl Forwarder {
     pub(super) fn send_hello(&mut self, now: Time, at: Port, leaving: bool) {
         let neighbours = self.known(at);
         let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return };
-        let (mtu, rate) = (port.mtu, port.rate.bits_per_sec());
+        let (mtu, rate, bytes) = (port.mtu, port.rate.bits_per_sec(), port.sent_bytes);
         let Some(neighbour) = port.neighbour() else { return };
-        let (received_packets, received_bytes) = neighbour.at_its_hello;
-        let about = About { rate, mtu, leaving, received_packets, received_bytes, neighbours };
-        let datagram = neighbour.session.hello(now, &about);
-        neighbour.at_hello[neighbour.session.hellos() as usize % HELLOS] = neighbour.sealed;
+        let received_packets = neighbour.at_its_hello;
+        let behind = is_behind(neighbour, now, self.settings.hello);
+        let about = About { rate, mtu, leaving, behind, received_packets, neighbours };
+        let datagram = neighbour.session.hello(&about);
+        let number = neighbour.session.hellos();
+        neighbour.at_hello[number as usize % HELLOS] =
+            Carried { hello: number, at: now, sent: neighbour.sealed, bytes, received: 0 };
         if let Some((shim, body)) = datagram.split_first_chunk() {
             neighbour.push(shim, &[body]);
         }
@@ -63,10 +69,8 @@ impl Forwarder {
     pub(super) fn hello(&mut self, now: Time, at: Port, datagram: &[u8]) {
         let Some(neighbour) = self.ports.get_mut(usize::from(at.0)).and_then(PortIo::neighbour) else { return };
         let Ok(seen) = neighbour.session.handle_hello(now, datagram) else { return };
-        neighbour.at_its_hello = (neighbour.received_packets, neighbour.received_bytes);
-        // If it echoes an old one only, it does not receive us any more.
-        let silent = silence(neighbour, self.settings.hello);
-        if seen.fresh && seen.echoed.is_none_or(|ago| ago <= silent) {
+        neighbour.at_its_hello = neighbour.received_packets;
+        if seen.fresh {
             self.answered(now, at, &seen);
         }
         if seen.answer {
@@ -76,30 +80,30 @@ impl Forwarder {
 
     /// A neighbour has answered.
     fn answered(&mut self, now: Time, at: Port, seen: &HelloSeen) {
-        let Some(neighbour) = self.ports.get_mut(usize::from(at.0)).and_then(PortIo::neighbour) else { return };
-        neighbour.heard = now;
+        let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return };
+        let bytes = port.sent_bytes;
+        let Some(neighbour) = port.neighbour() else { return };
+        neighbour.spoke = now;
+        if seen.advances {
+            neighbour.heard = now;
+        }
         if seen.began {
             (neighbour.received_packets, neighbour.received_bytes) = (0, 0);
-            neighbour.at_its_hello = (0, 0);
-            neighbour.judged = Carried { at: now, sent: neighbour.sealed, received: 0, bytes: 0 };
+            neighbour.at_its_hello = 0;
+            neighbour.judged = Carried { at: now, sent: neighbour.sealed, bytes, ..Carried::default() };
         }
         let about = &seen.hello.about;
         let changed = neighbour.about.as_ref().map(|about| &about.neighbours) != Some(&about.neighbours);
         neighbour.id = seen.hello.id;
         neighbour.about = Some(about.clone());
         let (state, began) = (neighbour.state, seen.began);
-        let sent = neighbour.at_hello[seen.hello.echo_number as usize % HELLOS];
-        if let (false, Some(ago)) = (began, seen.echoed) {
-            let then = Time::from_nanos(now.as_nanos().saturating_sub(ago.as_nanos()));
-            self.follow_rate(
-                now,
-                at,
-                Carried { at: then, sent, received: about.received_packets, bytes: about.received_bytes },
-            );
+        let carried = neighbour.at_hello[seen.hello.echo_number as usize % HELLOS];
+        if !began && carried.hello == seen.hello.echo_number {
+            self.follow_rate(now, at, Carried { received: about.received_packets, ..carried });
         }
         if about.leaving {
             self.left(now, at, NeighbourState::Leaving, "it ends");
-        } else if state != NeighbourState::Alive {
+        } else if state != NeighbourState::Alive && seen.advances {
             self.found(now, at);
         } else if changed {
             self.set_detours(now);
@@ -187,8 +191,8 @@ impl Forwarder {
         self.left(now, at, NeighbourState::Silent, "its kernel refuses datagrams");
     }
 
-    /// A rate that is not given is no more than what the neighbour has received while the link lost packets; from there it grows
-    /// while packets wait.
+    /// A rate that is not given falls to what the neighbour has received while the link lost packets, and from there grows while packets
+    /// wait. If it has received more before, it falls step by step: perhaps nothing waited a part of the time.
     fn follow_rate(&mut self, now: Time, at: Port, carried: Carried) {
         let busy = self.router.occupancy(at).get() > 0;
         let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return };
@@ -200,13 +204,15 @@ impl Forwarder {
             return;
         }
         neighbour.judged = carried;
-        let received = carried.received.saturating_sub(last.received);
-        let took = carried.at.since(last.at).as_secs_f64();
+        let part = carried.received.saturating_sub(last.received) as f64 / count as f64;
+        let took = carried.at.since(last.at).as_secs_f64().max(1e-9);
+        let came = carried.bytes.saturating_sub(last.bytes) as f64 * part.min(1.0) * 8.0 / took;
         let bits = before.bits_per_sec() as f64;
-        let is_loss = (received as f64) < count as f64 * MIN_DELIVERED;
-        let next = if is_loss && took > 0.0 {
-            let bytes = carried.bytes.saturating_sub(last.bytes) + received * u64::from(neighbour.link.overhead());
-            (bytes as f64 * 8.0 / took).max(neighbour.most.bits_per_sec() as f64 / 1_000.0)
+        neighbour.carries = neighbour.carries.max(came.min(bits));
+        let next = if part < MIN_DELIVERED {
+            neighbour.carries =
+                came.max(neighbour.carries * LEAST_STEP).max(neighbour.most.bits_per_sec() as f64 / 1_000.0);
+            neighbour.carries
         } else if busy {
             bits * (1.0 + GAIN * self.settings.hello.as_secs_f64())
         } else {
@@ -224,9 +230,18 @@ impl Forwarder {
 /// With fewer packets sent, what is in flight counts for too much.
 const MIN_JUDGED: u64 = 100;
 
-/// How long a neighbour may be silent that sends a hello in this interval.
-fn silence(neighbour: &Neighbour, hello: Span) -> Span {
-    Span::from_nanos(hello.as_nanos() * MISSED).max(neighbour.link.may_repeat_for())
+/// Whether a neighbour, which sends a hello in this interval, has said nothing for too long, or does not receive what we say.
+fn is_late(neighbour: &Neighbour, now: Time, hello: Span) -> bool {
+    let after = |missed| Span::from_nanos(hello.as_nanos() * missed).max(neighbour.link.may_repeat_for());
+    let its_behind = neighbour.about.as_ref().is_some_and(|about| about.behind);
+    let behind = is_behind(neighbour, now, hello);
+    let [speaks, answers] = [behind, behind || its_behind].map(|behind| after(if behind { BEHIND } else { MISSED }));
+    now.since(neighbour.spoke) > speaks || now.since(neighbour.heard) > answers
+}
+
+/// Whether hellos wait with all else that has come and is not read yet.
+fn is_behind(neighbour: &Neighbour, now: Time, hello: Span) -> bool {
+    neighbour.unread.is_some_and(|since| now.since(since) > hello)
 }
 
 fn knows(about: &About, router: RouterId) -> bool {

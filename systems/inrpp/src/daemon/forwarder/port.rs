@@ -66,9 +66,13 @@ pub(super) struct Neighbour {
     pub(super) outbox: Outbox,
     pub(super) session: Session,
     pub(super) state: NeighbourState,
-    /// When it has answered last, and what it said.
+    /// When it has said something last, and when it has answered.
+    pub(super) spoke: Time,
     pub(super) heard: Time,
+    /// What it said.
     pub(super) about: Option<About>,
+    /// Since when more has come from it than was read.
+    pub(super) unread: Option<Time>,
     /// Messages that were no datagrams.
     pub(super) malformed: u64,
     /// Datagrams that the link did not take.
@@ -78,12 +82,14 @@ pub(super) struct Neighbour {
     pub(super) received_packets: u64,
     pub(super) received_bytes: u64,
     /// What had come from it when its last hello came: what ours report.
-    pub(super) at_its_hello: (u64, u64),
-    /// Packets that were put into the outbox, and by hello of ours, how many these were then.
+    pub(super) at_its_hello: u64,
+    /// Packets that were put into the outbox, and what had been sent before the last hellos of ours.
     pub(super) sealed: u64,
-    pub(super) at_hello: [u64; HELLOS],
+    pub(super) at_hello: [Carried; HELLOS],
     /// What the link had carried when its rate was judged last.
     pub(super) judged: Carried,
+    /// What the link can carry, as far as is known, in bits per second.
+    pub(super) carries: f64,
     /// Whether the rate follows what it receives, and what it is at most.
     pub(super) follows: bool,
     pub(super) most: Rate,
@@ -176,6 +182,11 @@ impl PortIo {
 }
 
 impl Neighbour {
+    /// None of the silence until now was its own.
+    pub(super) fn excuse(&mut self, now: Time) {
+        (self.spoke, self.heard) = (now, now);
+    }
+
     pub(super) fn note_sent(&mut self, sent: &Sent) {
         self.lost += u64::from(sent.lost) + u64::from(sent.too_long);
         self.refused |= sent.refused;
@@ -183,13 +194,15 @@ impl Neighbour {
 }
 
 /// What a link had carried when a hello of ours went.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Carried {
+    /// The hello's number, and when it went.
+    pub(super) hello: u64,
     pub(super) at: Time,
-    /// Packets sent before it, those of them that have come, and their bytes.
+    /// Packets sent before it, all bytes on the wire, and the packets among them that have come.
     pub(super) sent: u64,
-    pub(super) received: u64,
     pub(super) bytes: u64,
+    pub(super) received: u64,
 }
 
 /// Hellos of ours of which it is known what had been sent before them.

@@ -249,7 +249,7 @@ impl Forwarder {
         }
         // Nobody has listened meanwhile.
         let now = monotonic_now();
-        self.ports.iter_mut().filter_map(PortIo::neighbour).for_each(|neighbour| neighbour.heard = now);
+        self.ports.iter_mut().filter_map(PortIo::neighbour).for_each(|neighbour| neighbour.excuse(now));
     }
 }
 
@@ -279,6 +279,7 @@ fn renew_neighbour(
             && is_known
         {
             before.received = (neighbour.received_packets, neighbour.received_bytes);
+            before.at_its_hello = neighbour.at_its_hello;
             before.session = Some(neighbour.session);
         }
         let made = of_neighbour(name, config, key, interface, before)?;

@@ -100,6 +100,7 @@ impl Forwarder {
             next_hello: now,
             next_beat: now,
             next_drain: now,
+            next_wake: now,
             next_reconnect: now,
             busy: now,
             ports,
@@ -152,6 +153,7 @@ pub(super) struct Before {
     pub(super) session: Option<Session>,
     /// Packets and bytes that have come in the session.
     pub(super) received: (u64, u64),
+    pub(super) at_its_hello: u64,
     pub(super) is_alive: bool,
     /// The rate that was found.
     pub(super) rate: Option<Rate>,
@@ -184,17 +186,20 @@ pub(super) fn of_neighbour(
         outbox: Outbox::new(OUTBOX, DATAGRAMS),
         link,
         state,
+        spoke: monotonic_now(),
         heard: monotonic_now(),
         about: None,
+        unread: None,
         malformed: 0,
         lost: 0,
         refused: false,
         received_packets: before.received.0,
         received_bytes: before.received.1,
-        at_its_hello: before.received,
+        at_its_hello: before.at_its_hello,
         sealed: 0,
-        at_hello: [0; port::HELLOS],
-        judged: port::Carried { at: monotonic_now(), sent: 0, received: 0, bytes: 0 },
+        at_hello: [port::Carried::default(); port::HELLOS],
+        judged: port::Carried { at: monotonic_now(), ..port::Carried::default() },
+        carries: before.rate.map_or(0.0, |rate| rate.bits_per_sec() as f64),
         follows,
         most,
     };
@@ -249,7 +254,7 @@ impl Inherited {
         before.rate = Some(Rate::from_bits_per_sec(saved.rate.max(1))).filter(|_| is_same);
         before.session = Session::from_saved(name, Some(&config.name), key, &saved.session);
         if before.session.is_some() {
-            before.received = saved.received;
+            (before.received, before.at_its_hello) = (saved.received, saved.at_its_hello);
             // A TCP connection is still to be made.
             before.is_alive = is_same && saved.alive && !matches!(config.link, LinkConfig::Tcp { .. });
         }

@@ -3,7 +3,7 @@
 use sidestep_net::{Span, Time};
 use siphasher::sip::SipHasher24;
 
-use super::{Established, HelloSeen, Refused, SENT, Session, window::Window};
+use super::{Established, HelloSeen, Refused, Session, window::Window};
 use crate::{
     Key, RouterId,
     daemon::{
@@ -23,11 +23,8 @@ impl Session {
     /// The datagram of the next hello.
     ///
     /// Of the neighbours, those are left out, last first, for which a frame of the link's MTU has no room.
-    pub fn hello(&mut self, now: Time, about: &About) -> Vec<u8> {
+    pub fn hello(&mut self, about: &About) -> Vec<u8> {
         self.hellos += 1;
-        if let Some(at) = self.sent_at.get_mut(self.hellos as usize % SENT) {
-            *at = Some(now);
-        }
         let established = self.established.as_ref().map(|established| (established.session, established.number));
         let (echo, echo_number) = self.answer.take().or(established).or(self.candidate).unwrap_or_default();
         let mut about = about.clone();
@@ -48,7 +45,7 @@ impl Session {
         let hello = self.read(datagram).map_err(|why| self.count(why))?;
         let (ours, sent) = (self.number, self.hellos);
         let is_echo = hello.echo == ours && (1..=sent).contains(&hello.echo_number);
-        let (mut fresh, mut began) = (is_echo, false);
+        let (mut fresh, mut began, mut advances) = (is_echo, false, false);
         match &mut self.established {
             Some(established) if established.session == hello.session => {
                 if hello.number <= established.number {
@@ -56,11 +53,12 @@ impl Session {
                 }
                 established.number = hello.number;
                 fresh &= hello.echo_number >= established.echoed;
+                advances = fresh && hello.echo_number > established.echoed;
             }
             established => {
                 fresh &= established.as_ref().is_none_or(|established| hello.echo_number > established.floor);
                 if fresh {
-                    began = true;
+                    (began, advances) = (true, true);
                     let new = Established::new(self.key, ours, hello.session, hello.id, Window::after(0));
                     *established = Some(Established { number: hello.number, ..new });
                 } else {
@@ -76,8 +74,7 @@ impl Session {
         if answer {
             self.answer = Some((hello.session, hello.number));
         }
-        let echoed = is_echo.then(|| self.sent_since(now, hello.echo_number)).flatten();
-        Ok(HelloSeen { hello, fresh, began, answer, echoed })
+        Ok(HelloSeen { hello, fresh, began, advances, answer })
     }
 
     fn read(&self, datagram: &[u8]) -> Result<Hello, Refused> {
@@ -104,13 +101,6 @@ impl Session {
             self.answered_at = Some(now);
         }
         may
-    }
-
-    /// How long ago the hello of this number was sent.
-    fn sent_since(&self, now: Time, number: u64) -> Option<Span> {
-        let is_known = self.hellos.checked_sub(number)? < SENT as u64;
-        let at = self.sent_at.get(number as usize % SENT).copied().flatten();
-        at.filter(|_| is_known).map(|at| now.since(at))
     }
 }
 

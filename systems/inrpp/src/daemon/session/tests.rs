@@ -17,14 +17,14 @@ fn ends(key: Option<Key>) -> [Session; 2] {
 /// Sends hellos to and fro, without loss, until nobody has to answer.
 fn shake(now: Time, [a, b]: &mut [Session; 2]) {
     let about = About::default();
-    let mut answer = b.handle_hello(now, &a.hello(now, &about)).unwrap().answer;
+    let mut answer = b.handle_hello(now, &a.hello(&about)).unwrap().answer;
     for turn in 0..6 {
         if !answer {
             return;
         }
         let now = Time::from_nanos(now.as_nanos() + turn * 10_000_000);
         let (from, to) = if turn % 2 == 0 { (&mut *b, &mut *a) } else { (&mut *a, &mut *b) };
-        answer = to.handle_hello(now, &from.hello(now, &about)).unwrap().answer;
+        answer = to.handle_hello(now, &from.hello(&about)).unwrap().answer;
     }
     panic!("they answer each other for ever");
 }
@@ -52,15 +52,14 @@ fn two_neighbours_come_to_a_session_in_three_hellos() {
     for key in [None, KEY] {
         let [mut a, mut b] = ends(key);
         let about = About { rate: 7, ..About::default() };
-        let seen = b.handle_hello(at(0), &a.hello(at(0), &about)).unwrap();
+        let seen = b.handle_hello(at(0), &a.hello(&about)).unwrap();
         assert_eq!((seen.fresh, seen.began, seen.answer, seen.hello.about.rate), (false, false, true, 7));
-        let seen = a.handle_hello(at(3), &b.hello(at(1), &about)).unwrap();
+        let seen = a.handle_hello(at(3), &b.hello(&about)).unwrap();
         assert_eq!((seen.fresh, seen.began, seen.answer), (true, true, true));
-        assert_eq!(seen.echoed, Some(Span::from_millis(3)));
-        let seen = b.handle_hello(at(10), &a.hello(at(3), &about)).unwrap();
+        let seen = b.handle_hello(at(10), &a.hello(&about)).unwrap();
         assert_eq!((seen.fresh, seen.began, seen.answer), (true, true, true));
-        let seen = a.handle_hello(at(13), &b.hello(at(10), &about)).unwrap();
-        assert_eq!((seen.fresh, seen.began, seen.answer), (true, false, false));
+        let seen = a.handle_hello(at(13), &b.hello(&about)).unwrap();
+        assert_eq!((seen.fresh, seen.began, seen.answer, seen.advances), (true, false, false, true));
         assert_eq!([a.neighbour(), b.neighbour()], [Some(id_of("b")), Some(id_of("a"))]);
         let packet = sealed(&mut a, b"packet");
         assert_eq!([open(&mut b, &packet), open(&mut b, &packet)], [Ok(()), Err(Refused::Replayed)]);
@@ -74,7 +73,7 @@ fn two_neighbours_come_to_a_session_in_three_hellos() {
 fn what_a_router_has_sent_itself_is_refused() {
     for key in [None, KEY] {
         let [mut a, _] = connected(key);
-        let hello = a.hello(at(50), &About::default());
+        let hello = a.hello(&About::default());
         assert_eq!(a.handle_hello(at(50), &hello), Err(Refused::Reflected));
         let packet = sealed(&mut a, b"packet");
         let refused = if key.is_some() { Refused::Forged } else { Refused::NoSession };
@@ -87,10 +86,10 @@ fn other_keys_and_names_are_refused() {
     let [mut a, mut b] = connected(KEY);
     for key in [None, Some(Key([3, 5]))] {
         let mut other = Session::new("b", None, key, 33);
-        assert_eq!(a.handle_hello(at(50), &other.hello(at(50), &About::default())), Err(Refused::Forged));
+        assert_eq!(a.handle_hello(at(50), &other.hello(&About::default())), Err(Refused::Forged));
     }
     let mut other = Session::new("c", None, KEY, 33);
-    assert_eq!(a.handle_hello(at(50), &other.hello(at(50), &About::default())), Err(Refused::Unexpected));
+    assert_eq!(a.handle_hello(at(50), &other.hello(&About::default())), Err(Refused::Unexpected));
     assert_eq!(a.handle_hello(at(50), &[0x11; 30]), Err(Refused::Malformed));
     assert_eq!(open(&mut other, &sealed(&mut b, b"packet")), Err(Refused::NoSession));
     assert!(!other.seal(Kind::Data, PLAIN, None, &[b"packet"], &mut [0; Shim::LEN]));
@@ -118,15 +117,15 @@ fn what_was_in_flight_when_a_router_began_anew_is_refused() {
 #[test]
 fn a_hello_of_an_old_session_that_was_held_back_does_not_bring_it_again() {
     let mut ends = connected(KEY);
-    let held = ends[0].hello(at(50), &About::default());
+    let held = ends[0].hello(&About::default());
     ends[0] = Session::new("a", Some("b"), KEY, 33);
     shake(at(100), &mut ends);
     let seen = ends[1].handle_hello(at(200), &held).unwrap();
     assert_eq!((seen.fresh, seen.began, seen.hello.echo), (false, false, 22));
     // It is answered once, and the hello after that is for the session again.
-    let answer = ends[1].hello(at(200), &About::default());
+    let answer = ends[1].hello(&About::default());
     assert!(!ends[0].handle_hello(at(200), &answer).unwrap().fresh);
-    let next = ends[1].hello(at(201), &About::default());
+    let next = ends[1].hello(&About::default());
     assert!(ends[0].handle_hello(at(201), &next).unwrap().fresh);
     let [a, b] = &mut ends;
     assert_eq!(open(b, &sealed(a, b"packet")), Ok(()));
@@ -136,7 +135,7 @@ fn a_hello_of_an_old_session_that_was_held_back_does_not_bring_it_again() {
 fn hellos_are_answered_once_in_ten_milliseconds() {
     let [_, mut b] = ends(KEY);
     let answers = (0..1000u64).filter(|number| {
-        let hello = Session::new("a", None, KEY, 100 + number).hello(at(0), &About::default());
+        let hello = Session::new("a", None, KEY, 100 + number).hello(&About::default());
         b.handle_hello(Time::from_nanos(number * 100_000), &hello).unwrap().answer
     });
     assert_eq!(answers.count(), 10);
@@ -147,13 +146,13 @@ fn a_hello_that_came_before_its_session_is_not_fresh_when_it_comes_again() {
     let about = About::default();
     let [mut a, mut old] = connected(KEY);
     let mut b = Session::new("b", Some("a"), KEY, 33);
-    let early = a.hello(at(20), &about);
-    a.handle_hello(at(40), &old.hello(at(40), &about)).unwrap();
-    let later = a.hello(at(60), &about);
+    let early = a.hello(&about);
+    a.handle_hello(at(40), &old.hello(&about)).unwrap();
+    let later = a.hello(&about);
     b.handle_hello(at(60), &later).unwrap();
-    let first = b.hello(at(60), &about);
+    let first = b.hello(&about);
     b.handle_hello(at(61), &early).unwrap();
-    let second = b.hello(at(61), &about);
+    let second = b.hello(&about);
     assert!(!a.handle_hello(at(62), &second).unwrap().fresh);
     assert!(a.handle_hello(at(63), &first).unwrap().began);
     assert!(!a.handle_hello(at(64), &second).unwrap().fresh);
@@ -163,11 +162,11 @@ fn a_hello_that_came_before_its_session_is_not_fresh_when_it_comes_again() {
 fn a_hello_that_is_not_answered_at_once_is_echoed_by_the_next() {
     let [mut a, mut b] = ends(KEY);
     let about = About::default();
-    assert!(b.handle_hello(at(0), &a.hello(at(0), &about)).unwrap().answer);
-    b.hello(at(0), &about);
+    assert!(b.handle_hello(at(0), &a.hello(&about)).unwrap().answer);
+    b.hello(&about);
     let mut a = Session::new("a", Some("b"), KEY, 33);
-    assert!(!b.handle_hello(at(9), &a.hello(at(9), &about)).unwrap().answer);
-    assert!(a.handle_hello(at(100), &b.hello(at(100), &about)).unwrap().began);
+    assert!(!b.handle_hello(at(9), &a.hello(&about)).unwrap().answer);
+    assert!(a.handle_hello(at(100), &b.hello(&about)).unwrap().began);
 }
 
 #[test]
@@ -185,20 +184,21 @@ fn a_packet_does_not_come_again_when_the_low_bits_of_its_sequence_number_do() {
 }
 
 #[test]
-fn a_neighbour_that_receives_us_no_more_is_seen_by_the_age_of_its_echo() {
+fn a_neighbour_that_receives_us_no_more_is_seen_by_its_echo() {
     let mut ends = connected(KEY);
-    for hello in 1..200 {
-        let now = at(100 * hello);
-        ends[0].hello(now, &About::default());
-        let from_b = ends[1].hello(now, &About::default());
+    let mut advances = |reaches: bool, now: Time| {
+        let ours = ends[0].hello(&About::default());
+        if reaches {
+            ends[1].handle_hello(now, &ours).unwrap();
+        }
+        let from_b = ends[1].hello(&About::default());
         let seen = ends[0].handle_hello(now, &from_b).unwrap();
-        let age = (hello < 60).then_some(now.as_nanos() / 100_000_000);
-        let rounded = seen.echoed.map(|age| age.as_nanos().div_ceil(100_000_000));
-        assert!(seen.fresh && (age.is_none() || rounded == age), "{age:?} {:?}", seen.echoed);
-    }
-    let now = at(30_000);
-    let from_b = ends[1].hello(now, &About::default());
-    assert_eq!(ends[0].handle_hello(now, &from_b).unwrap().echoed, None);
+        assert!(seen.fresh);
+        seen.advances
+    };
+    assert!(advances(true, at(100)));
+    assert!((2..200).all(|hello| !advances(false, at(100 * hello))));
+    assert!(advances(true, at(20_000)) && advances(true, at(20_100)) && !advances(false, at(20_200)));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn neighbours_beyond_the_mtu_are_left_out() {
         let neighbours = vec![Neighbour { id: RouterId(1), rate: 2 }; 300];
         let name = "n".repeat(63);
         let mut a = Session::new(&name, None, KEY, 1);
-        let hello = a.hello(at(0), &About { mtu, neighbours, ..About::default() });
+        let hello = a.hello(&About { mtu, neighbours, ..About::default() });
         assert!(hello.len() + 64 <= usize::from(mtu.max(576)), "{mtu}");
         let [_, mut b] = [(); 2].map(|()| Session::new("b", None, KEY, 2));
         assert_eq!(b.handle_hello(at(0), &hello).unwrap().hello.about.neighbours.len(), count);
@@ -226,9 +226,9 @@ fn a_successor_goes_on_with_the_session() {
         assert_eq!(open(&mut a, &old), Err(Refused::Replayed));
         assert_eq!(open(&mut a, &sealed(&mut b, b"packet")), Ok(()));
         assert_eq!([open(&mut b, &late), open(&mut b, &sealed(&mut a, b"packet"))], [Ok(()); 2]);
-        let seen = b.handle_hello(at(50), &a.hello(at(50), &About::default())).unwrap();
+        let seen = b.handle_hello(at(50), &a.hello(&About::default())).unwrap();
         assert!(seen.fresh && !seen.began);
-        let seen = a.handle_hello(at(60), &b.hello(at(50), &About::default())).unwrap();
+        let seen = a.handle_hello(at(60), &b.hello(&About::default())).unwrap();
         assert!(seen.fresh && !seen.began);
         assert!(Session::from_saved("a", Some("c"), key, &saved).is_none());
         assert!(Session::from_saved("a", Some("b"), Some(Key([0; 2])), &saved).is_none());
@@ -297,7 +297,7 @@ impl World {
 
     /// Returns whether the hello has to be answered.
     fn hello(&mut self, from: usize, lost: bool) -> bool {
-        let datagram = self.ends[from].hello(at(self.now), &About::default());
+        let datagram = self.ends[from].hello(&About::default());
         self.sent.push(Sent { to: 1 - from, datagram, by: self.numbers[from], came_to: Vec::new() });
         !lost && self.arrive(self.sent.len() - 1)
     }
@@ -401,7 +401,7 @@ proptest! {
     fn no_bit_of_a_hello_can_be_changed(which in any::<prop::sample::Index>(), bit in 0..8u32, rate in any::<u64>()) {
         let [mut a, mut b] = ends(KEY);
         let neighbours = vec![Neighbour { id: RouterId(5), rate }];
-        let mut hello = a.hello(at(0), &About { rate, neighbours, ..About::default() });
+        let mut hello = a.hello(&About { rate, neighbours, ..About::default() });
         let which = which.index(hello.len());
         hello[which] ^= 1 << bit;
         prop_assert!(b.handle_hello(at(0), &hello).is_err());
