@@ -428,7 +428,10 @@ impl Router {
             if port.heard.is_empty() {
                 cache.forget_credits();
             }
-            cache.end_idle(now, idle(&port.is));
+            let idle = idle(&port.is);
+            cache.end_idle(now, idle);
+            // Until then one packet after the other has looked for the way.
+            cache.end_held(now, Span::from_nanos(idle.as_nanos() * HELD));
             let limited = config.backpressure == Backpressure::Limits && cache.knows_flows();
             let more = !port.heard.is_empty() || cache.has_waiting() || limited;
             port.sweeps = if more { now + sweep(&config) } else { Time::MAX };
@@ -580,6 +583,9 @@ fn has_room(now: Time, of: &Interface, free_at: Time, len: u32) -> bool {
 fn backlog(now: Time, rate: Rate, free_at: Time) -> Bytes {
     rate.bytes_in(free_at.since(now)) - Bytes::new(u64::from(PACKET))
 }
+
+/// A flow whose packets wait for ACKs that do not come waits so many times as long as [idle] ones.
+const HELD: u64 = 3;
 
 /// A flow of which nothing has come for so long has ended: longer than a round trip, even if this cache is full. Until then
 /// others lack its part. Our choice.

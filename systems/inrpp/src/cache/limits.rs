@@ -31,8 +31,9 @@ pub(super) struct Limits {
     back: u32,
     /// Its longest packet.
     len: u32,
-    /// When a packet or an ACK of it came last.
+    /// When a packet or an ACK of it came last, and when an ACK.
     touched: Time,
+    acked_at: Time,
 }
 
 impl Cache {
@@ -65,7 +66,7 @@ impl Cache {
         // None is known before the first ACK, and none is taken back.
         flow.next = if flow.limits.limit == 0 { next } else { flow.next.max(next) };
         self.limited += u32::from(flow.limits.limit == 0);
-        (flow.limits.touched, flow.served) = (now, now);
+        (flow.limits.touched, flow.limits.acked_at, flow.served) = (now, now, now);
         self.high = high;
         let (limit, part) = self.allowed(at);
         self.worth = part * u64::from(PACKET) / PART * (PART - 1);
@@ -137,6 +138,17 @@ impl Cache {
         for at in 0..self.flows.len() as u32 {
             let Flow { first, limits, .. } = self.flows[at as usize];
             if !limits.is_none() && first == NONE && now.since(limits.touched) >= idle {
+                self.unlimit(at);
+            }
+        }
+    }
+
+    /// Ends the flows that wait for room at the next router, and of which no ACK has passed for so long: their ACKs take another way,
+    /// and nobody would let them go on.
+    pub(crate) fn end_held(&mut self, now: Time, patience: Span) {
+        for at in 0..self.flows.len() as u32 {
+            let Flow { first, limits, .. } = self.flows[at as usize];
+            if limits.limit > 0 && first != NONE && !self.may_leave(at) && now.since(limits.acked_at) >= patience {
                 self.unlimit(at);
             }
         }

@@ -229,6 +229,16 @@ impl Connections {
         true
     }
 
+    /// The flows whose ACKs go back by this port: the ports by which their data leave, and their [numbers](flow_number).
+    pub fn acked_by(&self, port: Port) -> impl Iterator<Item = (Port, u64)> {
+        self.entries.iter().filter(|entry| entry.state.is_some()).flat_map(move |Entry { connection, .. }| {
+            let halves = connection.halves.iter().zip([false, true]);
+            halves
+                .filter(move |(half, _)| half.back == Some(port))
+                .filter_map(|(half, reversed)| Some((half.port?, flow_number(connection.key, reversed))))
+        })
+    }
+
     /// Ports have other numbers from now on, or are gone.
     pub fn renumber(&mut self, to: impl Fn(Port) -> Option<Port>) {
         for half in self.entries.iter_mut().flat_map(|entry| &mut entry.connection.halves) {

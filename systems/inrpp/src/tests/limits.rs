@@ -177,6 +177,21 @@ fn what_the_next_router_has_no_room_for_waits_and_what_is_sent_again_passes() {
 }
 
 #[test]
+fn what_waits_for_room_further_on_leaves_when_its_acks_take_another_way() {
+    let mut bench = Bench::of(limited(), interface(10));
+    bench.limit_to(1, 2, true);
+    let _: Vec<Fate> = (1..=30).map(|end| bench.data_until(1, end)).collect();
+    bench.wait(Span::from_millis(900));
+    assert_eq!(bench.held(), 28, "its next ACK may still come");
+    bench.wait(Span::from_secs(9));
+    assert_eq!(bench.held(), 0);
+    // Without limits from now on, until an ACK passes again.
+    assert_eq!(bench.data_until(1, 39), Fate::Forward);
+    bench.limit_to(1, 39, false);
+    assert_eq!(bench.data_until(1, 40), Fate::Hold);
+}
+
+#[test]
 fn a_packet_that_is_sent_again_passes_those_that_wait_for_room_further_on() {
     let mut bench = Bench::of(limited(), interface(10));
     bench.limit_to(1, 6, true);

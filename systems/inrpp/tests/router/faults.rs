@@ -127,3 +127,21 @@ fn a_successor_takes_over_under_load_and_nothing_is_lost() {
         }
     }
 }
+
+#[test]
+fn a_connection_goes_on_when_its_acks_are_not_seen_any_more() {
+    if !root_or_skip("routers") {
+        return;
+    }
+    let net = Net::new(50);
+    net.lead_over_c();
+    let mut routers = net.routers_with(|config| config.replace("cache = \"4 MB\"", "cache = \"300 kB\""));
+    let stream = net.stream(false, 1_000);
+    thread::sleep(Duration::from_millis(1_500));
+    // From now on they leave `c` by a port that is not managed while it has no neighbour.
+    routers[0].kill();
+    thread::sleep(Duration::from_millis(3_500));
+    let (bytes, gap) = stream.end_with_bytes();
+    println!("{:.1} Mbit/s, silence {gap:?}", bytes as f64 * 8.0 / 5e6);
+    assert!(gap < Duration::from_secs(2) && bytes > 10_000_000, "{gap:?}, {bytes}");
+}

@@ -192,6 +192,18 @@ impl Net {
         }
     }
 
+    /// Leads IPv4 over `c`, both ways.
+    pub fn lead_over_c(&self) {
+        for (node, route) in [
+            (&self.c, "10.2.0.0/16 via 10.9.3.2"),
+            (&self.c, "10.1.0.0/16 via 10.9.2.1"),
+            (&self.a, "10.2.0.0/16 via 10.9.2.2"),
+            (&self.b, "10.1.0.0/16 via 10.9.3.1"),
+        ] {
+            ip(node, &format!("route replace {route}"));
+        }
+    }
+
     /// The three routers' daemons, when all neighbours answer.
     pub fn routers(&self, over: Over, more: &str) -> [Router; 3] {
         let routers =

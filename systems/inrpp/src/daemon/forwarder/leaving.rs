@@ -179,9 +179,14 @@ impl Forwarder {
             let Some(port) = port.filter(|port| self.has_queue(*port)) else { continue };
             let number = flow_number(flow.key, reversed);
             self.with_order(now, |order, ready| order.forget(number, ready));
-            let (router, mut out) = self.split(now);
-            router.handle_limit(now, port, number, &mut LimitFields { done: true, ..LimitFields::default() }, &mut out);
+            self.unlimit(now, port, number);
         }
+    }
+
+    /// A flow whose data leaves by `port` has no limit any more: it has ended, or its ACKs pass elsewhere.
+    pub(super) fn unlimit(&mut self, now: Time, port: Port, flow: u64) {
+        let (router, mut out) = self.split(now);
+        router.handle_limit(now, port, flow, &mut LimitFields { done: true, ..LimitFields::default() }, &mut out);
     }
 
     /// One packet of a connection leaves.

@@ -138,6 +138,10 @@ impl Forwarder {
         self.set_entry(at);
         self.set_detours(now);
         self.give_to_kernel(now, at);
+        // ACKs that leave there are not seen any more, and bring no limits.
+        for (port, flow) in self.connections.acked_by(at).collect::<Vec<_>>() {
+            self.unlimit(now, port, flow);
+        }
         self.hello_all(now);
     }
 
