@@ -43,7 +43,7 @@ use tokio::{net::UnixListener, sync::mpsc::UnboundedReceiver};
 
 pub use self::{
     config::{
-        DEFAULT_PORT, EdgeConfig, Idle, InrppConfig, KeyError, Link, LinkRate, MAX_FLOWS, MetricsTable,
+        DEFAULT_PORT, DivertBy, EdgeConfig, Idle, InrppConfig, KeyError, Link, LinkRate, MAX_FLOWS, MetricsTable,
         NeighbourConfig, RouterSettings, check_memory, free_memory, fresh_key, read_key, tun_name,
     },
     metrics::INRPP_METRICS,
@@ -56,7 +56,7 @@ pub use self::{
 #[cfg(all(test, feature = "command"))]
 pub(crate) use self::status::example as example_status;
 use self::{
-    divert::Programs,
+    divert::{Programs, RouteTable},
     forwarder::{Command, Forwarder, Mailbox, PortPlace},
     status::{NAME, PROTOCOL, STATUS_NAME},
     takeover::Passed,
@@ -135,7 +135,10 @@ struct InrppRouter {
     reported: Instant,
     /// Where its ports are, and how its programs are known.
     places: Vec<PortPlace>,
-    programs: Programs,
+    programs: Option<Programs>,
+    /// The rules and routes in the place of programs, and whether those that they follow have changed.
+    routes: Option<RouteTable>,
+    are_routes_other: bool,
     /// When making the ports last failed.
     tried: Option<Instant>,
     /// Whether the thread has ended by itself.
@@ -146,6 +149,7 @@ struct InrppRouter {
 enum Event {
     Config(Box<InrppConfigs>),
     Successor(UnixStream),
+    Routes,
 }
 
 /// How often it looks whether the programs are in place.
@@ -166,6 +170,10 @@ impl InrppRouter {
         let netlink = Netlink::open()?;
         let (forwarder, mailbox) = Forwarder::start(&options, &netlink, passed).await?;
         let (places, programs) = (forwarder.places(), forwarder.programs());
+        let routes = match forwarder.routed() {
+            Some(entries) => Some(RouteTable::open(&netlink, entries).await?),
+            None => None,
+        };
         Ok(InrppRouter {
             options,
             configs,
@@ -182,6 +190,8 @@ impl InrppRouter {
             reported: Instant::now(),
             places,
             programs,
+            routes,
+            are_routes_other: false,
             tried: None,
             has_failed: false,
         })
@@ -263,9 +273,13 @@ impl InrppRouter {
         if self.differs(&interfaces) && self.tried.is_none_or(|tried| tried.elapsed() > RETRY) {
             return self.reconfigure().await;
         }
+        if let Some(routes) = &mut self.routes {
+            routes.follow(&self.netlink, &interfaces).await?;
+        }
+        let Some(programs) = self.programs else { return Ok(()) };
         for place in self.places.iter().filter(|place| place.is_present) {
-            let is_there = self.programs.divert(&self.netlink, place.index).await?
-                && (!place.is_edge || self.programs.emit(&self.netlink, place.tun).await?);
+            let is_there = programs.divert(&self.netlink, place.index).await?
+                && (!place.is_edge || programs.emit(&self.netlink, place.tun).await?);
             if !is_there {
                 tracing::warn!(
                     interface = place.interface,
@@ -334,7 +348,14 @@ impl Daemon for InrppRouter {
                 None => std::future::pending().await,
             }
         };
+        let routes = async {
+            match &mut self.routes {
+                Some(routes) => routes.changed().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            () = routes => Some(Event::Routes),
             configs = configs => Some(Event::Config(Box::new(configs))),
             accepted = successor => match accepted.and_then(|(stream, _)| stream.into_std()) {
                 Ok(stream) => Some(Event::Successor(stream)),
@@ -350,11 +371,19 @@ impl Daemon for InrppRouter {
                 if config.metrics.listen != self.options.config.metrics.listen {
                     tracing::warn!("metrics stay where they are until the router is started again");
                 }
+                if config.settings.divert != self.options.config.settings.divert {
+                    tracing::warn!("`divert` stays as it is until the router is started again");
+                }
                 (self.options.config, self.options.keys) = (config, keys);
                 tracing::info!("the configuration was read again");
                 self.reconfigure().await
             }
             Event::Successor(stream) => self.hand_over(&stream).await,
+            Event::Routes => {
+                // With the next look: many changes often come together.
+                self.are_routes_other = true;
+                Ok(())
+            }
         };
         Handled { result, reconciles: false }
     }
@@ -371,7 +400,8 @@ impl Daemon for InrppRouter {
             self.has_failed = true;
             return Ok(ControlFlow::Break(()));
         }
-        if self.mailbox.alarmed() || self.looked.elapsed() > LOOK {
+        let is_other = std::mem::take(&mut self.are_routes_other);
+        if self.mailbox.alarmed() || is_other || self.looked.elapsed() > LOOK {
             self.looked = Instant::now();
             self.look().await?;
         }
@@ -409,6 +439,10 @@ impl Daemon for InrppRouter {
             return Ok(());
         }
         let keeps = self.options.keep || end == End::Shutdown(Shutdown::Keep);
+        if self.routes.is_some() {
+            // Or what waits would come back.
+            divert::remove_all(&self.netlink).await?;
+        }
         self.mailbox.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
             // It says goodbye to its neighbours, and gives what waits to the kernel.
@@ -430,5 +464,5 @@ impl Daemon for InrppRouter {
 
 /// Loads the program, for a trial.
 pub(crate) fn load_program() -> sidestep_linux::Result<()> {
-    divert::Divert::load().map(drop)
+    divert::Filters::load().map(drop)
 }

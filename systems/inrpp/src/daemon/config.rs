@@ -58,6 +58,8 @@ pub struct RouterSettings {
     pub probe_interval: Span,
     /// Between two decisions on whether a detour is used (T_d).
     pub decision_interval: Span,
+    /// What brings packets into the process.
+    pub divert: DivertBy,
     /// What becomes of packets while nothing waits.
     pub idle: Idle,
     /// How long the egress waits for what detours disturb; `None`: it does not.
@@ -67,6 +69,17 @@ pub struct RouterSettings {
     pub flows: u32,
     /// Between two hellos; a neighbour is left after three that do not come.
     pub hello: Span,
+}
+
+/// What brings what the kernel routes into the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DivertBy {
+    /// Programs at tc.
+    #[default]
+    Filters,
+    /// Routes and rules, where programs at tc are not allowed.
+    Routes,
 }
 
 /// What becomes of packets while nothing waits at a port.
@@ -138,6 +151,7 @@ impl Default for RouterSettings {
             alpha,
             probe_interval,
             decision_interval,
+            divert: DivertBy::default(),
             idle: Idle::default(),
             resequence: Some(Span::from_millis(20)),
             flows: 65_536,
@@ -169,6 +183,12 @@ impl RouterSettings {
         ensure(within(self.hello, 10, 10_000), "hello", "must be from 10 ms to 10 s")?;
         let waits = self.resequence.is_none_or(|span| within(span, 1, 1_000));
         ensure(waits, "resequence", "must be from 1 ms to 1 s, or \"off\"")?;
+        let can_pass = self.divert == DivertBy::Filters || self.idle == Idle::Divert;
+        ensure(
+            can_pass,
+            "idle",
+            "must be \"divert\" with `divert = \"routes\"`: nothing sees there when a link is busy",
+        )?;
         ensure((1..=MAX_FLOWS).contains(&self.flows), "flows", "must be between 1 and 4194304")
     }
 }
@@ -386,6 +406,11 @@ rate = "40 Mbit/s"
             (with("name = \"r0\"", "name = \"r0\"\nhello = \"1 ms\""), "4:9: hello must be from 10 ms"),
             (with("name = \"r0\"", "name = \"r0\"\nflows = 0"), "4:9: flows must be between"),
             (with("name = \"r0\"", "name = \"r0\"\nidle = \"drop\""), "4:8: unknown variant `drop`"),
+            (with("name = \"r0\"", "name = \"r0\"\ndivert = \"nft\""), "4:10: unknown variant `nft`"),
+            (
+                with("name = \"r0\"", "name = \"r0\"\nidle = \"pass\"\ndivert = \"routes\""),
+                "4:8: idle must be \"divert\" with `divert = \"routes\"`",
+            ),
             (
                 with("name = \"r0\"", "name = \"r0\"\nprobe_interval = \"1 s\""),
                 "decision_interval must be at least five",

@@ -13,7 +13,7 @@ use std::{ffi::OsStr, fs, thread, time::Duration};
 
 use sidestep_hostd::Shutdown;
 use sidestep_inrpp::daemon::{InrppConfig, InrppConfigs, InrppOptions, run_inrpp};
-use sidestep_linux::testing::root_or_skip;
+use sidestep_linux::{netns::NetNs, testing::root_or_skip};
 
 use net::{CHILD, Net, Over};
 
@@ -180,4 +180,54 @@ fn a_rate_that_is_not_given_follows_what_the_neighbour_receives() {
     assert!(first >= 1_000.0 && (20.0..60.0).contains(&then), "{first}, then {then}");
     assert!((20.0..60.0).contains(&least) && (20.0..60.0).contains(&again), "{least}, then {again}");
     assert!(mbits > 25.0, "{bytes}");
+}
+
+#[test]
+fn where_no_programs_are_allowed_routes_lead_into_the_devices() {
+    if !root_or_skip("routers") {
+        return;
+    }
+    let net = Net::new(50);
+    let change = |config: String| {
+        config.replace("cache = \"4 MB\"", "cache = \"300 kB\"").replacen("[inrpp]", "[inrpp]\ndivert = \"routes\"", 1)
+    };
+    let mut routers = net.routers_with(change);
+    let shown = |node: &NetNs, words: &str| {
+        let run = || Ok(std::process::Command::new("sh").args(["-c", words]).output().unwrap().stdout);
+        String::from_utf8(node.run(run).unwrap()).unwrap()
+    };
+    let rules = |node: &NetNs| shown(node, "ip rule; ip -6 rule").matches("lookup 8583").count();
+    // A rule for each of a router's interfaces, but for the edge's device.
+    net::eventually("rules", || rules(&net.a) >= 10 && rules(&net.b) >= 10 && rules(&net.c) >= 8);
+    net::eventually("routes", || shown(&net.a, "ip route show table 8583").contains("10.2.0.0/16 dev inrpp-to-b"));
+    assert_eq!(shown(&net.a, "tc filter show dev to-b egress"), "");
+    let sent = |at: usize| net.status(&net.a).unwrap().ports[at].sent_packets;
+    for (v6, back) in [(false, false), (true, false), (false, true), (true, true)] {
+        let before = sent(0) + sent(1);
+        net.transfer(2_000_000, v6, back);
+        let packets = sent(0) + sent(1) - before;
+        assert!(packets > if back { 20 } else { 1_000 }, "{v6} {back}: {packets}");
+    }
+    let stream = net.stream(true, 1_000);
+    thread::sleep(Duration::from_millis(1_500));
+    let status = net.status(&net.a).unwrap();
+    assert!(status.ports[0].detoured > 500 && status.connections.clamped_acks > 20, "{status:?}");
+    assert_eq!(status.ports.iter().map(|port| port.dropped).sum::<u64>(), 0, "{status:?}");
+    // What the router itself sends goes as the kernel sends it.
+    let (before, port) = (sent(1), net.h2.run(|| Ok(std::net::TcpListener::bind("10.2.0.2:0").unwrap())).unwrap());
+    let address = port.local_addr().unwrap();
+    net.a.run(|| Ok(std::net::TcpStream::connect_timeout(&address, net::PATIENCE).unwrap())).unwrap();
+    // Another route of the main table: another device.
+    net.lead_over_c();
+    net::eventually("routes", || shown(&net.a, "ip route show table 8583").contains("10.2.0.0/16 dev inrpp-to-c"));
+    net.transfer(2_000_000, false, false);
+    assert!(sent(1) - before > 1_000);
+    // With the devices the routes go: the kernel forwards.
+    routers[0].kill();
+    net.transfer(2_000_000, false, false);
+    assert_eq!(shown(&net.a, "ip route show table 8583 | grep inrpp"), "");
+    let gap = stream.end();
+    assert!(gap < Duration::from_secs(5), "{gap:?}");
+    routers[1].end();
+    assert_eq!((rules(&net.b), shown(&net.b, "ip route show table 8583").as_str()), (0, ""));
 }

@@ -15,7 +15,7 @@ use super::{
     super::{
         InrppOptions,
         config::{EdgeConfig, InrppConfig, Link as LinkConfig, NeighbourConfig},
-        divert::{self, Programs},
+        divert::{self, PortEntries, Programs},
         message::id_of,
     },
     Forwarder,
@@ -80,8 +80,13 @@ impl Forwarder {
     }
 
     /// How the programs that it has put at interfaces are known.
-    pub(in super::super) fn programs(&self) -> Programs {
+    pub(in super::super) fn programs(&self) -> Option<Programs> {
         self.divert.programs()
+    }
+
+    /// What the routes into its devices should be, if there are some.
+    pub(in super::super) fn routed(&self) -> Option<PortEntries> {
+        self.divert.routed().cloned()
     }
 
     /// Makes the ports those that are configured, at the interfaces that there are. One that cannot be made is left out until

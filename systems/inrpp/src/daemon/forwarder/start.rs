@@ -19,9 +19,9 @@ use sidestep_net::{Bytes, Rate, Time};
 
 use super::super::{
     InrppOptions,
-    config::{DEFAULT_PORT, Link as LinkConfig, LinkRate, NeighbourConfig, RouterSettings, tun_name},
+    config::{DEFAULT_PORT, DivertBy, Link as LinkConfig, LinkRate, NeighbourConfig, RouterSettings, tun_name},
     connections::Connections,
-    divert::{Divert, Mode},
+    divert::{Divert, Filters, Mode, PortEntries},
     link::{Ends, EthernetLink, Link, Outbox, ReceiveBuffers, TcpLink, UdpLink},
     message::id_of,
     resequence::Resequencer,
@@ -55,7 +55,11 @@ impl Forwarder {
     ) -> Result<(Self, Mailbox), AgentError> {
         let config = &options.config;
         let interfaces = netlink.interfaces().await?;
-        let divert = Divert::load()?;
+        let alarm = Arc::new(AtomicBool::new(false));
+        let divert = match config.settings.divert {
+            DivertBy::Filters => Divert::Filters(Filters::load()?),
+            DivertBy::Routes => Divert::Routes(PortEntries::new(Arc::clone(&alarm))),
+        };
         let mut ports = Vec::new();
         let mut inherited = passed.as_mut().map(inherit).unwrap_or_default();
         for (neighbour, key) in config.neighbours.iter().zip(&options.keys) {
@@ -74,7 +78,6 @@ impl Forwarder {
         let failed = |errno: nix::errno::Errno| LinuxError::io("preparing the forwarder", errno);
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?);
         let (sender, commands) = mpsc::channel();
-        let alarm = Arc::new(AtomicBool::new(false));
         let mailbox = Mailbox { commands: sender, bell: Arc::clone(&bell), alarm: Arc::clone(&alarm) };
         let now = monotonic_now();
         let mut forwarder = Forwarder {

@@ -15,7 +15,7 @@ use sidestep_linux::{
 use sidestep_net::Span;
 
 use crate::daemon::{
-    divert::Divert,
+    divert::Filters,
     link::{Link, Outbox, ReceiveBuffers, SHIM},
 };
 
@@ -49,7 +49,7 @@ pub struct Watch {
 
 /// One router: a neighbour port, and an edge port.
 pub struct Hop {
-    pub divert: Divert,
+    pub divert: Filters,
     pub core: Tun,
     pub edge: Tun,
     pub link: Link,

@@ -18,7 +18,7 @@ use sidestep_net::Rate;
 
 use super::hop::{Hop, Watch};
 use crate::daemon::{
-    divert::{Divert, PortEntry},
+    divert::{Filters, PortEntry},
     link::{Ends, EthernetLink, Link, TcpLink, UdpLink},
 };
 
@@ -86,7 +86,7 @@ impl Net {
         let make = || {
             eventually("the end of the last devices", Duration::from_secs(10), || absent().then_some(()));
             let (core, edge) = (Tun::create("inrpp-core", MTU, 1_000)?, Tun::create("inrpp-edge", 1_500, 1_000)?);
-            let divert = Divert::load()?;
+            let divert = Filters::load()?;
             netlink::block_on(async |netlink| {
                 for interface in netlink.interfaces().await? {
                     let tun = match interface.name.as_str() {

@@ -7,6 +7,8 @@ use sidestep_linux::{
     tun::{MAX_READ, Tun},
 };
 
+use sidestep_net::Rate;
+
 use super::*;
 
 /// A classifier of others that matches nothing.
@@ -17,7 +19,7 @@ fn the_verifier_has_room_to_spare() {
     if !root_or_skip("loading the programs that divert") {
         return;
     }
-    let _loaded = Divert::load().unwrap();
+    let _loaded = Filters::load().unwrap();
     let ours = |name: &[u8]| [Place::Divert, Place::Emit].iter().any(|place| name == place.program().as_bytes());
     let programs = libbpf_rs::query::ProgInfoIter::default().filter(|one| ours(one.name.as_encoded_bytes()));
     let verified = programs.map(|program| program.verified_insns).max().unwrap();
@@ -45,12 +47,12 @@ fn a_new_program_takes_the_place_of_the_last_and_nothing_of_others_is_touched() 
             tc(&format!("filter add dev a egress prio 7 {FOREIGN}"));
             let foreign = tc("filter show dev a egress");
             for _ in 0..2 {
-                let divert = Divert::load()?;
+                let divert = Filters::load()?;
                 divert.attach(netlink, a).await?;
                 assert!(divert.programs().divert(netlink, a.index).await?);
                 assert_eq!(netlink.egress_filters(a.index).await?.len(), 2, "the last one was replaced");
             }
-            let other = Divert::load()?;
+            let other = Filters::load()?;
             assert!(!other.programs().divert(netlink, a.index).await?, "another's program is not this one");
             let tun = Tun::create("inrpp-a", 1_500, 10)?;
             other.attach_reinject(netlink, tun.index(), a.index).await?;
@@ -74,7 +76,7 @@ fn counts_begin_at_zero_and_go_with_the_port() {
     if !root_or_skip("loading the programs that divert") {
         return;
     }
-    let divert = Divert::load().unwrap();
+    let divert = Filters::load().unwrap();
     let entry = PortEntry {
         tun: 9,
         up: true,
@@ -98,7 +100,7 @@ fn counts_begin_at_zero_and_go_with_the_port() {
 /// `a` – `r` – `b`, and a router at `r` that diverts what goes to `b`.
 struct Bench {
     nodes: [NetNs; 3],
-    divert: Divert,
+    divert: Filters,
     tun: Tun,
     towards: u32,
 }
@@ -113,7 +115,7 @@ impl Bench {
         ip(a, "route add default via 10.1.0.2");
         ip(b, "route add default via 10.2.0.2");
         let make = || {
-            let (divert, tun) = (Divert::load()?, Tun::create("inrpp-b", 1_500, 1_000)?);
+            let (divert, tun) = (Filters::load()?, Tun::create("inrpp-b", 1_500, 1_000)?);
             let towards = netlink::block_on(async |netlink| {
                 let all = netlink.interfaces().await?;
                 let b = all.iter().find(|one| one.name == "to-b").unwrap();
