@@ -20,7 +20,7 @@
 #define TCP_RST 4
 #define BPF_MAP_TYPE_PERCPU_HASH 5
 
-#define INRPP_PORTS 256	 /* interfaces at most, as in divert.rs */
+#define INRPP_PORTS 512	 /* interfaces at most: MAX_PORTS neighbours and as many edges */
 #define STALE_NS 100000000ULL
 #define IDLE_NS 1000000ULL
 #define IDLE_BYTES 3000

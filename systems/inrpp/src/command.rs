@@ -65,6 +65,7 @@ fn route(args: InrppRun) -> Outcome {
     let again = move || {
         let config = read_config(&path, metrics)?;
         let keys = read_keys(&config)?;
+        check_memory(&config, free_memory()).map_err(Failure::environment)?;
         Ok(Some((config, keys)))
     };
     run_daemon(async || {

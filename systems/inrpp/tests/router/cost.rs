@@ -234,6 +234,7 @@ fn flows(rate: &'static str) -> Value {
         row.insert("memory_mb", full as f64 / 1e6);
         row.insert("cached_mb", status.ports[0].peak_bytes as f64 / 1e6);
         row.insert("dropped", status.ports.iter().map(|port| port.dropped).sum::<u64>() as f64);
+        row.insert("lost", status.ports.iter().map(|port| port.lost).sum::<u64>() as f64);
     }
     eprintln!("10,000 flows, {rate}: {row:.2?}");
     table_row(rate, &[row])

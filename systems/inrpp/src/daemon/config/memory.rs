@@ -43,11 +43,20 @@ pub fn check_memory(config: &InrppConfig, free: Option<Bytes>) -> Result<(), Str
     }
 }
 
-/// In whole megabytes what the machine, and the control groups of this process, let it take; `None` if that cannot be read.
+/// In whole megabytes what the machine, and the control groups of this process, let it take, with what it has already; `None` if that
+/// cannot be read.
 pub fn free_memory() -> Option<Bytes> {
     let machine = sidestep_linux::available_memory_bytes();
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| left_in_groups(&text));
-    machine.into_iter().chain(group).min().map(|free| Bytes::new(free / MEGABYTE * MEGABYTE))
+    let free = machine.into_iter().chain(group).min()?;
+    let own = fs::read_to_string("/proc/self/status").ok().and_then(|text| resident(&text)).unwrap_or(0);
+    Some(Bytes::new((free + own) / MEGABYTE * MEGABYTE))
+}
+
+/// VmRSS of `/proc/PID/status`.
+fn resident(status: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
 }
 
 /// The least that is left in the process's control group and those around it.
@@ -69,6 +78,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_the_process_has_is_free_for_it() {
+        assert_eq!(resident("Name:\tinrpp\nVmRSS:\t    8192 kB\nThreads:\t2\n"), Some(8 << 20));
+        assert_eq!(["", "VmRSS:\tmany kB\n", "VmRSS:\t18446744073709551615 kB\n"].map(resident), [None; 3]);
+    }
 
     #[test]
     fn a_router_that_takes_more_than_is_free_is_refused() {

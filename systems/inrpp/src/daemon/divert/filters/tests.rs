@@ -10,6 +10,7 @@ use sidestep_linux::{
 use sidestep_net::Rate;
 
 use super::*;
+use crate::daemon::config::MAX_PORTS;
 
 /// A classifier of others that matches nothing.
 const FOREIGN: &str = "protocol all bpf bytecode 1,6_0_0_0,";
@@ -19,7 +20,14 @@ fn the_verifier_has_room_to_spare() {
     if !root_or_skip("loading the programs that divert") {
         return;
     }
-    let _loaded = Filters::load().unwrap();
+    let loaded = Filters::load().unwrap();
+    let places = |name| loaded.map(name).unwrap().max_entries() as usize;
+    assert!(
+        ["sidestep_ports", "sidestep_counts", "sidestep_edges"]
+            .map(places)
+            .iter()
+            .all(|places| *places >= 2 * MAX_PORTS)
+    );
     let ours = |name: &[u8]| [Place::Divert, Place::Emit].iter().any(|place| name == place.program().as_bytes());
     let programs = libbpf_rs::query::ProgInfoIter::default().filter(|one| ours(one.name.as_encoded_bytes()));
     let verified = programs.map(|program| program.verified_insns).max().unwrap();
