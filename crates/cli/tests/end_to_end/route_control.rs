@@ -226,6 +226,8 @@ fn a_route_controller_that_is_killed_leaves_routing_and_the_next_takes_over() {
     ip(&edge, "link set p0 up");
     let kept = || (ip(&edge, "rule"), ip(&edge, "route show table 8562"));
     for _ in 0..3 {
+        // It follows the link that came back.
+        running.wait_until("the routes of both links", || kept().1.matches("throw 10.9.").count() == 2);
         let left = kept();
         running.kill();
         assert_eq!(kept(), left, "a killed daemon leaves everything");

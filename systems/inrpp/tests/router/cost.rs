@@ -5,7 +5,11 @@
 mod line;
 mod load;
 
-use std::{collections::BTreeMap, fs, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
@@ -13,7 +17,7 @@ use self::{
     line::{Line, Setup, cpu_of, cpu_of_all, memory_of, set_features},
     load::Arrived,
 };
-use crate::net::{Over, Router, sent_again};
+use crate::net::{Net, Over, Router, sent_again};
 
 const TSO: [&str; 3] = ["tx-tcp6-segmentation", "tx-tcp-segmentation", "tx-generic-segmentation"];
 
@@ -101,9 +105,10 @@ fn what_the_domain_costs() {
     let all = |name| only.is_empty() || only == name;
     let datagrams = if all("datagrams") { datagrams(rounds) } else { vec![] };
     let flows = if all("flows") { vec![flows("kernel"), flows("1 Gbit/s"), flows("2 Gbit/s")] } else { vec![] };
+    let order = if all("order") { order(rounds, Duration::from_secs_f64(seconds)) } else { vec![] };
     let result = json!({
         "rounds": rounds, "seconds": seconds,
-        "cases": Value::Array(named), "datagrams": datagrams, "flows": flows,
+        "cases": Value::Array(named), "datagrams": datagrams, "flows": flows, "order": order,
     });
     let text = serde_json::to_string_pretty(&result).unwrap();
     match std::env::var_os("OUTPUT") {
@@ -202,6 +207,30 @@ fn datagrams(rounds: usize) -> Vec<Value> {
         }
     }
     cases.iter().zip(&runs).map(|(case, rows)| table_row(case.name, rows)).collect()
+}
+
+/// One connection over a link and a detour around it, with and without order restored at the edge.
+fn order(rounds: usize, time: Duration) -> Vec<Value> {
+    let cases = [("20 ms", ""), ("off", "resequence = \"off\"")];
+    let mut runs: [Vec<Row>; 2] = Default::default();
+    for _ in 0..rounds {
+        for ((name, more), runs) in cases.iter().zip(&mut runs) {
+            let net = Net::new(50);
+            let _routers = net.routers(Over::Udp, more);
+            let (before, began, stream) = (net.sent_again(), Instant::now(), net.stream(true, 1_000));
+            thread::sleep(time);
+            let (bytes, _) = stream.end_with_bytes();
+            let row = Row::from([
+                ("mbit_s", bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e6),
+                ("sent_again", (net.sent_again() - before) as f64),
+                ("restored", net.status(&net.b).unwrap().resequence.restored as f64),
+                ("detoured", net.status(&net.a).unwrap().ports[0].detoured as f64),
+            ]);
+            eprintln!("order {name}: {row:.2?}");
+            runs.push(row);
+        }
+    }
+    cases.iter().zip(&runs).map(|((name, _), runs)| table_row(name, runs)).collect()
 }
 
 /// 10,000 connections that all want more than their part.
