@@ -1,5 +1,5 @@
 //! Compiles the BPF programs; their bytecode is embedded in the library.
 
 fn main() {
-    sidestep_bpf_build::compile("bpf", &[]);
+    sidestep_bpf_build::compile("bpf", &["FLOW_HASH", "COUPLED"]);
 }

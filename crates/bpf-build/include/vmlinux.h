@@ -159,12 +159,19 @@ struct in6_addr {
 	} in6_u;
 };
 
+struct tcp_congestion_ops;
+
 struct netns_ipv4 {
+	const struct tcp_congestion_ops *tcp_congestion_control;
 	__u8 sysctl_tcp_syn_retries;
 };
 
 struct net {
 	struct netns_ipv4 ipv4;
+};
+
+struct list_head {
+	struct list_head *next;
 };
 
 struct sock_common {
@@ -173,6 +180,7 @@ struct sock_common {
 	__be16 skc_dport;
 	__u16 skc_num;
 	unsigned short skc_family;
+	volatile unsigned char skc_state;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 	struct {
@@ -185,10 +193,17 @@ struct sock {
 	__u32 sk_mark;
 };
 
+struct inet_sock {
+	struct sock sk;
+};
+
 struct inet_connection_sock {
+	struct inet_sock icsk_inet;
 	__u32 icsk_rto;
 	__u8 icsk_syn_retries;
-	__u8 icsk_ca_setsockopt : 1, icsk_ca_initialized : 1;
+	__u8 icsk_ca_state : 5, icsk_ca_initialized : 1, icsk_ca_setsockopt : 1;
+	void *icsk_ulp_data;
+	__u64 icsk_ca_priv[13];
 	struct {
 		__u32 lrcvtime;
 	} icsk_ack;
@@ -202,12 +217,43 @@ struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 srtt_us;
 	__u32 rttvar_us;
+	__u32 mss_cache;
+	__u32 packets_out;
+	__u32 max_packets_out;
+	__u32 snd_cwnd;
+	__u32 snd_cwnd_clamp;
+	__u32 snd_ssthresh;
+	__u8 is_cwnd_limited : 1;
+	__u64 bytes_acked;
+	__u64 tcp_mstamp;
 	struct tcp_options_received rx_opt;
 	__u8 bpf_sock_ops_cb_flags;
 	bool is_mptcp;
 	struct {
 		__u64 time;
 	} rcvq_space;
+};
+
+struct mptcp_sock {
+	struct list_head conn_list;
+	char ca_name[16];
+};
+
+struct mptcp_subflow_context {
+	struct list_head node;
+	__u32 mp_capable : 1, mp_join : 1;
+	struct sock *tcp_sock;
+	struct sock *conn;
+};
+
+struct tcp_congestion_ops {
+	void (*init)(struct sock *sk);
+	void (*release)(struct sock *sk);
+	__u32 (*ssthresh)(struct sock *sk);
+	__u32 (*undo_cwnd)(struct sock *sk);
+	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
+	__u32 flags;
+	char name[16];
 };
 
 struct bpf_iter__tcp {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sidestep_linux::bpf::congestion_control::CongestionControl;
+use sidestep_linux::bpf::congestion_control::{CongestionControl, Wanted};
 use sidestep_maxflow::Ceiling;
 use sidestep_net::{NodeId, Rate, Span, Time};
 use sidestep_results::{Recorder, Records, RunResult, Scene, SystemResult, Trace, Window, World, Writer};
@@ -38,7 +38,8 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     let site = LabDir::create()?;
     // The program is attached before any connection opens. A namespace could only choose what the machine lists as
     // allowed.
-    let congestion_control = CongestionControl::attach(site.cgroup().path(), &scenario.tcp.congestion_control)?;
+    let wanted = Wanted { tcp: Some(&scenario.tcp.congestion_control), ..Wanted::default() };
+    let congestion_control = CongestionControl::attach(site.cgroup().path(), wanted)?;
     let names = Names::new(&scenario.topology);
     let mut writer = Writer::new(&options.out, scenario.seed)?;
     let mut ceiling = Ceiling::of(scenario);
@@ -49,7 +50,7 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     for (index, system) in options.systems.iter().enumerate() {
         observer.on_start(system, index, options.systems.len());
         let (measured, trace) = run_system(options, &site, &names, system, writer.records(), observer)?;
-        match congestion_control.refused()? {
+        match congestion_control.counts()?.refused {
             0 => {}
             connections => {
                 let name = scenario.tcp.congestion_control.clone();

@@ -6,6 +6,7 @@
 pub mod arrivals;
 pub mod attached;
 pub mod congestion_control;
+pub mod coupled;
 pub mod idle;
 
 use std::{io, os::fd::AsRawFd, path::Path};

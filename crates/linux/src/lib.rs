@@ -8,7 +8,7 @@
 //!   that it is kept.
 //! - Setters change the kernel, and change nothing where it is as wanted already
 //!   ([`add_route`](netlink::Netlink::add_route), [`DrawTable::replace`](nftables::DrawTable::replace)).
-//! - Getters read it ([`interfaces`](netlink::Netlink::interfaces), [`refused`](bpf::congestion_control::CongestionControl::refused)).
+//! - Getters read it ([`interfaces`](netlink::Netlink::interfaces), [`counts`](bpf::congestion_control::CongestionControl::counts)).
 //!   [`probe`] finds out what this kernel can do.
 //!
 //! Each returns a [`LinuxError`], which states what was attempted and what the user can do: get a privilege, get a kernel

@@ -2,8 +2,14 @@
 
 use std::path::Path;
 
+use sidestep_coupled::Algorithm;
 use sidestep_linux::{
-    bpf::{arrivals::Arrivals, congestion_control::CongestionControl, idle::IdlePrograms},
+    bpf::{
+        arrivals::Arrivals,
+        congestion_control::{CongestionControl, Wanted},
+        coupled::Registration,
+        idle::IdlePrograms,
+    },
     cgroup::Cgroup,
     testing::{assert_names_are_shown, root_or_skip},
 };
@@ -16,8 +22,9 @@ fn programs_and_maps_are_recognisable_in_bpftool() {
     let cgroup = Cgroup::create(&format!("sidestep-test-names-{}", std::process::id())).unwrap();
     let loaded = (
         Arrivals::load().unwrap(),
-        CongestionControl::attach(cgroup.path(), "reno").unwrap(),
+        CongestionControl::attach(cgroup.path(), Wanted { tcp: Some("reno"), ..Wanted::default() }).unwrap(),
         IdlePrograms::attach(cgroup.path()).unwrap(),
+        Algorithm::ALL.map(|algorithm| Registration::new(algorithm).unwrap()),
     );
     assert_names_are_shown(&Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf"));
     drop(loaded);

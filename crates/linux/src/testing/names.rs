@@ -52,9 +52,13 @@ fn written(folder: &Path) -> BTreeSet<String> {
         let text = fs::read_to_string(&source).expect("a source");
         let mut lines = text.lines().peekable();
         while let Some(line) = lines.next() {
-            let program = lines.peek().filter(|_| line.starts_with("SEC(")).and_then(|next| next.strip_prefix("int "));
+            let next = lines.peek().filter(|_| line.starts_with("SEC("));
+            let program = next.and_then(|next| {
+                let operation = next.split_once("BPF_PROG(").map(|(_, rest)| rest);
+                next.strip_prefix("int ").or(operation).or_else(|| next.strip_prefix("struct tcp_congestion_ops "))
+            });
             let map = line.strip_prefix("} ").filter(|rest| rest.ends_with("SEC(\".maps\");"));
-            let name = program.or(map).and_then(|rest| rest.split(['(', ' ']).next());
+            let name = program.or(map).and_then(|rest| rest.split(['(', ' ', ',']).next());
             names.extend(name.map(str::to_owned));
         }
     }

@@ -3,7 +3,10 @@
 use std::{net::TcpStream, os::fd::OwnedFd};
 
 use nix::sys::socket::{getsockopt, sockopt};
-use sidestep_linux::{bpf::congestion_control::CongestionControl, testing::root_or_skip};
+use sidestep_linux::{
+    bpf::congestion_control::{CongestionControl, Wanted},
+    testing::root_or_skip,
+};
 
 use crate::support::{Lab, TWO_PROVIDERS, connect, listen, socket_in};
 
@@ -15,10 +18,11 @@ fn both_ends_of_a_connection_get_the_congestion_control_that_was_asked_for() {
     let lab = Lab::new(TWO_PROVIDERS);
     // At most one of the two is the machine's default.
     for name in ["reno", "cubic"] {
-        let control = CongestionControl::attach(lab.cgroup.0.path(), name).unwrap();
+        let control =
+            CongestionControl::attach(lab.cgroup.0.path(), Wanted { tcp: Some(name), ..Wanted::default() }).unwrap();
         let (client, server) = connection(&lab);
         assert_eq!((name_of(&client), name_of(&server)), (name.into(), name.into()));
-        assert_eq!(control.refused().unwrap(), 0);
+        assert_eq!(control.counts().unwrap().refused, 0);
     }
 }
 
@@ -28,9 +32,10 @@ fn a_congestion_control_that_the_kernel_refuses_is_counted_for_both_ends() {
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let control = CongestionControl::attach(lab.cgroup.0.path(), "nosuch").unwrap();
+    let control =
+        CongestionControl::attach(lab.cgroup.0.path(), Wanted { tcp: Some("nosuch"), ..Wanted::default() }).unwrap();
     let _connection = connection(&lab);
-    assert_eq!(control.refused().unwrap(), 2);
+    assert_eq!(control.counts().unwrap().refused, 2);
 }
 
 #[test]
@@ -39,7 +44,8 @@ fn a_congestion_control_that_a_program_chose_itself_is_left_alone_at_both_ends()
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    let _control = CongestionControl::attach(lab.cgroup.0.path(), "cubic").unwrap();
+    let _control =
+        CongestionControl::attach(lab.cgroup.0.path(), Wanted { tcp: Some("cubic"), ..Wanted::default() }).unwrap();
     let (client, server) = connection_with(&lab, |socket| {
         nix::sys::socket::setsockopt(socket, sockopt::TcpCongestion, &"reno".into()).unwrap();
     });
