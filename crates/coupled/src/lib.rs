@@ -133,6 +133,19 @@ impl Sums {
     }
 }
 
+/// LIA's α (RFC 6356, section 3, equation 2): how keen the subflows are together, where one TCP on the best path is 1; `None` if none
+/// of them has a window and a round-trip time.
+pub fn alpha(paths: &[Path]) -> Option<f64> {
+    let (mut total, mut rate, mut best) = (0.0, 0.0, 0.0f64);
+    for path in paths.iter().filter(|path| path.rtt > 0) {
+        let (window, rtt) = (path.window as f64, f64::from(path.rtt));
+        total += window;
+        rate += window / rtt;
+        best = best.max(window / (rtt * rtt));
+    }
+    (rate > 0.0).then(|| total * best / (rate * rate))
+}
+
 /// Takes the growth for `acked` segments, and returns by how many whole segments the window changes. The rest stays in `credit`,
 /// which a loss sets to 0.
 #[inline]

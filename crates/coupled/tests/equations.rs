@@ -1,7 +1,7 @@
 //! The integers of coupled congestion control against the papers' equations in floating point.
 
 use proptest::prelude::*;
-use sidestep_coupled::{Algorithm, CoupledCall, Path, Sums, grown};
+use sidestep_coupled::{Algorithm, CoupledCall, Path, Sums, alpha, grown};
 use zerocopy::FromBytes;
 
 const Q32: f64 = 4_294_967_296.0;
@@ -64,6 +64,8 @@ fn the_formulas_by_hand() {
     // 20 segments at 0.1 s, 10 at 0.05 s: max(2000, 4000) / (200 + 200)² = 1/40.
     let unlike = [path(20_000, 100_000), path(10_000, 50_000)];
     assert!((growth(Algorithm::Lia, &unlike, 1) - 1.0 / 40.0).abs() < 1e-5);
+    assert!((alpha(&like).unwrap() - 0.5).abs() < 1e-9 && (alpha(&unlike).unwrap() - 0.75).abs() < 1e-9);
+    assert_eq!(alpha(&[path(10_000, 0)]), None);
     // OLIA: the best path is not the widest; (500/250², 2000/250²) and ±1/2 over the windows 5 and 20.
     let best = Path { between_losses: 1_000_000, ..path(5_000, 100_000) };
     let widest = Path { between_losses: 100_000, ..path(20_000, 100_000) };

@@ -2,6 +2,7 @@
 
 mod choice;
 mod clock;
+mod congestion;
 mod daemons;
 mod doubts;
 mod error;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use sidestep_net::{ArcId, NodeId};
-use sidestep_proto::mptcp::PathManager;
+use sidestep_proto::mptcp::{Coupling, PathManager};
 use sidestep_results::{Doubt, ReturnPath};
 use sidestep_scenario::{Scenario, SystemSpec, TcpSettings};
 
@@ -27,6 +27,8 @@ pub struct RunPlan {
     pub daemons: Vec<Daemon>,
     /// Settings of every namespace that systems ask for.
     sysctls: Vec<(&'static str, String)>,
+    /// How the windows of MPTCP's subflows are coupled; `None`: there is no MPTCP.
+    pub coupling: Option<Coupling>,
     /// The largest buffer of a socket, in bytes.
     buffer: u64,
     /// Notes for the results: where the lab departs from the scenario.
@@ -69,6 +71,7 @@ impl RunPlan {
             hash: own.hash,
             daemons: own.daemons.clone(),
             sysctls: own.sysctls.clone(),
+            coupling: own.mptcp.map(|settings| settings.congestion_control),
             buffer: 0,
             notes: own.notes.clone(),
             doubts: own.doubts.clone(),
@@ -151,6 +154,15 @@ impl RunPlan {
                 }
             }
         }
+        if let Some(settings) = &system.mptcp {
+            let coupling = *self.coupling.get_or_insert(settings.congestion_control);
+            if coupling != settings.congestion_control {
+                let (one, other) = (coupling.as_str(), settings.congestion_control.as_str());
+                return Err(format!(
+                    "the lab has one congestion control for all MPTCP of a run, not {one} and {other}"
+                ));
+            }
+        }
         self.pinned.extend(&system.pinned);
         self.returns.extend(system.returns.iter().cloned());
         // Settings that each socket chooses for itself do not concern the whole host.
@@ -181,7 +193,8 @@ impl RunPlan {
 const SOCKETS_CHOOSE: [&str; 2] = ["core/txrehash", "ipv6/auto_flowlabels"];
 
 fn socket(system: &Setup, tcp: &TcpSettings, scenario: &Scenario) -> SocketOptions {
-    let own = tcp.congestion_control != scenario.tcp.congestion_control;
+    // Of MPTCP the coupling decides.
+    let own = system.mptcp.is_none() && tcp.congestion_control != scenario.tcp.congestion_control;
     SocketOptions {
         mptcp: system.mptcp.is_some(),
         // The scenario's congestion control is set for all connections of the lab already.

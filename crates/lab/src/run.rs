@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use sidestep_linux::bpf::congestion_control::{CongestionControl, Wanted};
 use sidestep_maxflow::Ceiling;
 use sidestep_net::{NodeId, Rate, Span, Time};
 use sidestep_results::{Recorder, Records, RunResult, Scene, SystemResult, Trace, Window, World, Writer};
 use sidestep_scenario::{CbrFlow, Flow, Scenario, SystemSpec};
 
 use crate::{
+    congestion::{self, Congestion},
     error::LabError,
     interfaces,
     mix::RunPlan,
@@ -16,7 +16,6 @@ use crate::{
     options::RunOptions,
     session::Session,
     site::{self, LabDir},
-    system::congestion_controls,
     traffic::CBR_HEADERS,
 };
 
@@ -36,10 +35,6 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     check(options)?;
     site::clean()?;
     let site = LabDir::create()?;
-    // The program is attached before any connection opens. A namespace could only choose what the machine lists as
-    // allowed.
-    let wanted = Wanted { tcp: Some(&scenario.tcp.congestion_control), ..Wanted::default() };
-    let congestion_control = CongestionControl::attach(site.cgroup().path(), wanted)?;
     let names = Names::new(&scenario.topology);
     let mut writer = Writer::new(&options.out, scenario.seed)?;
     let mut ceiling = Ceiling::of(scenario);
@@ -50,13 +45,6 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     for (index, system) in options.systems.iter().enumerate() {
         observer.on_start(system, index, options.systems.len());
         let (measured, trace) = run_system(options, &site, &names, system, writer.records(), observer)?;
-        match congestion_control.counts()?.refused {
-            0 => {}
-            connections => {
-                let name = scenario.tcp.congestion_control.clone();
-                return Err(LabError::CongestionControlRefused { name, connections });
-            }
-        }
         observer.on_finish(system, &measured);
         result.systems.insert(system.to_string(), measured);
         traces.push(trace);
@@ -78,20 +66,25 @@ fn run_system(
     let window = Window { warmup: scenario.warmup, duration: scenario.duration, sample: scenario.sample };
     let paths = sidestep_results::reported_paths(&scenario.topology);
     let mut recorder = Recorder::new(system.to_string(), window, paths);
-    let mut session = Session::start(options, site, system)?;
+    let mix = RunPlan::of(&options.registry, scenario, system)?;
+    // Attached before any connection opens. A namespace could only choose what the machine lists as allowed.
+    let tcp = &scenario.tcp.congestion_control;
+    let congestion = Congestion::attach(site.cgroup().path(), tcp, mix.coupling)?;
+    let mut session = Session::start(options, site, system, mix)?;
     session.drive(|elapsed, session| {
         let goodput = session.sample(Time::ZERO + elapsed, names, writer, &mut recorder)?;
         observer.on_progress(elapsed, scenario.duration, goodput);
         Ok(())
     })?;
     session.finish(names, writer, &mut recorder)?;
+    congestion.check()?;
     Ok(recorder.finish())
 }
 
 /// Checks the options before anything is built.
 fn check(options: &RunOptions) -> Result<(), LabError> {
     let scenario = &options.scenario;
-    check_congestion_control(&scenario.tcp.congestion_control)?;
+    congestion::check(&scenario.tcp.congestion_control)?;
     for system in &options.systems {
         interfaces::mptcp_hosts(scenario, &RunPlan::of(&options.registry, scenario, system)?)?;
     }
@@ -119,14 +112,6 @@ fn check_packets(scenario: &Scenario, number: usize, flow: &CbrFlow) -> Result<(
     }
     let problem = format!("a packet of UDP over IPv6 has {CBR_HEADERS} B to the link's {most} B, not {}", flow.packet);
     Err(LabError::Flow { number, flow: flow.name.clone(), problem })
-}
-
-fn check_congestion_control(name: &str) -> Result<(), LabError> {
-    let available = congestion_controls()?;
-    if available.iter().any(|other| other == name) {
-        return Ok(());
-    }
-    Err(LabError::CongestionControl { name: name.into(), available: available.join(" ") })
 }
 
 fn is_program(program: &str) -> bool {

@@ -93,10 +93,9 @@ struct Program {
 
 impl<'a> Session<'a> {
     /// Builds the network and starts everything; time zero of the run is shortly after.
-    pub fn start(options: &'a RunOptions, site: &LabDir, system: &SystemSpec) -> Result<Self, LabError> {
+    pub fn start(options: &'a RunOptions, site: &LabDir, system: &SystemSpec, mix: RunPlan) -> Result<Self, LabError> {
         let scenario = &options.scenario;
         let topology = &scenario.topology;
-        let mix = RunPlan::of(&options.registry, scenario, system)?;
         let logs = options.out.join("logs").join(system.to_string().replace(['/', ':'], "_"));
         fs::create_dir_all(&logs).map_err(LabError::file(&logs))?;
 

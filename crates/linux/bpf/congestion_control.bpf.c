@@ -58,6 +58,23 @@ static __always_inline void set(struct bpf_sock_ops *ops, const volatile char *n
 }
 
 /*
+ * What was set before the SYN began then, with no sequence number and no time: CUBIC's HyStart would see trains of ACKs by
+ * chance. Another one between makes it begin again. Returns whether that was possible.
+ */
+static __always_inline bool restart(struct bpf_sock_ops *ops)
+{
+	volatile char other[sizeof("reno")];
+
+	/* Each kernel has it. Letter by letter: a constant would be in a map of its own, with no name of ours. */
+	other[0] = 'r';
+	other[1] = 'e';
+	other[2] = 'n';
+	other[3] = 'o';
+	other[4] = 0;
+	return !bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, (void *)other, sizeof(other));
+}
+
+/*
  * Whether a program has chosen the congestion control of an MPTCP connection. The flag of a subflow is not enough: the kernel sets
  * it too whenever it copies other options of the connection. A choice of the namespace's default is not seen as one.
  */
@@ -93,7 +110,7 @@ static __always_inline bool set_subflow(struct bpf_sock_ops *ops, struct tcp_soc
 	}
 	if (has_chosen(tp, context))
 		add_one(CHOSEN);
-	else
+	else if (restart(ops))
 		set(ops, settings.mptcp, COUPLED);
 	return true;
 }
@@ -103,7 +120,6 @@ int sidestep_cc(struct bpf_sock_ops *ops)
 {
 	struct bpf_sock *sk = ops->sk;
 	struct tcp_sock *tp;
-	volatile char other[sizeof("reno")];
 	bool established = ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
 
 	if (!established && ops->op != BPF_SOCK_OPS_TCP_CONNECT_CB)
@@ -119,19 +135,8 @@ int sidestep_cc(struct bpf_sock_ops *ops)
 	if (!settings.tcp[0])
 		return 1;
 	if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB) {
-		/*
-		 * What was set before the SYN began then, with no sequence number and no time: CUBIC's HyStart would see
-		 * trains of ACKs by chance. Another one between makes it begin again. The first decides on ECN in the SYN.
-		 */
-		if (!tp || !BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_initialized))
-			return 1;
-		/* Each kernel has it. Letter by letter: a constant would be in a map of its own, with no name of ours. */
-		other[0] = 'r';
-		other[1] = 'e';
-		other[2] = 'n';
-		other[3] = 'o';
-		other[4] = 0;
-		if (bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, (void *)other, sizeof(other)))
+		/* The first, before the SYN, decides on ECN in it. */
+		if (!tp || !BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_initialized) || !restart(ops))
 			return 1;
 	} else if (tp && BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_setsockopt)) {
 		/* A program's own choice stays; connections inherit what their listening socket chose. */

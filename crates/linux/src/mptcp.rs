@@ -27,7 +27,7 @@ pub use self::{
     events::{Ends, EventSocket, FirstSubflow, MptcpChange, MptcpEvent, Received, Token, read_events},
     host::{HostAddress, HostQueries},
     requests::{NewSubflow, Refusal, RefusalKind, SubflowRequests},
-    subflows::{Subflow, TcpEnds, tcp_ends},
+    subflows::{Subflow, TcpEnds, Window, tcp_ends},
     sysctl::{ManagerSetting, port_range},
 };
 use crate::{

@@ -137,9 +137,19 @@ impl SockDiag {
     }
 
     /// Makes `handle` read each TCP connection of a family, as the kernel describes it.
-    pub(crate) fn dump(&mut self, family: u8, mut handle: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    pub(crate) fn dump(&mut self, family: u8, handle: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.dump_with(ExtensionFlags::INFO, family, handle)
+    }
+
+    /// The same with these attributes.
+    pub(crate) fn dump_with(
+        &mut self,
+        extensions: ExtensionFlags,
+        family: u8,
+        mut handle: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
-        let request = request(family, self.sequence);
+        let request = request(family, extensions, self.sequence);
         self.socket.send(&request, 0).map_err(refused)?;
         loop {
             // With MSG_TRUNC the kernel returns the datagram's length, even where the buffer is shorter.
@@ -243,11 +253,11 @@ const APP_LIMITED_AT: usize = 7;
 const DATAGRAM_LIMIT: usize = 32 << 10;
 
 /// The request for a dump, ready to be sent.
-fn request(family: u8, sequence: u32) -> Vec<u8> {
+fn request(family: u8, extensions: ExtensionFlags, sequence: u32) -> Vec<u8> {
     let request = InetRequest {
         family,
         protocol: IPPROTO_TCP,
-        extensions: ExtensionFlags::INFO,
+        extensions,
         states: StateFlags::ESTABLISHED
             | StateFlags::SYN_SENT
             | StateFlags::FIN_WAIT1

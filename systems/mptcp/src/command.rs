@@ -14,8 +14,8 @@ use sidestep_command::{
 
 use self::args::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun};
 use crate::daemon::{
-    AddressStatus, ConnectionStatus, DEFAULT_COUNT, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, PortChoice,
-    mptcp_pm_status, run_mptcp_pm, stop_mptcp_pm,
+    AddressStatus, ConnectionStatus, CoupledStatus, DEFAULT_COUNT, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus,
+    PortChoice, mptcp_pm_status, run_mptcp_pm, stop_mptcp_pm,
 };
 
 /// `sidestep mptcp-pm`: runs a path manager, and shows what it does.
@@ -61,6 +61,8 @@ fn read_config(args: &MptcpPmRun) -> Result<MptcpPmConfig, Failure> {
     config.subflows.count = args.subflows.or(config.subflows.count);
     config.subflows.mode = args.mode.or(config.subflows.mode);
     config.subflows.after = args.after.or(config.subflows.after);
+    config.congestion.algorithm = args.congestion.unwrap_or(config.congestion.algorithm);
+    config.congestion.cgroup = args.cgroup.clone().or(config.congestion.cgroup);
     config.metrics.listen = args.metrics.or(config.metrics.listen);
     if args.stratified {
         config.ports.choice = PortChoice::Stratified;
@@ -80,9 +82,10 @@ fn checked(config: &MptcpPmConfig, json: bool) -> Outcome {
     let (wish, rules) = (config.subflows, config.rules.len());
     let (count, mode) = (wish.count.unwrap_or(DEFAULT_COUNT), wish.mode.unwrap_or_default());
     if json {
-        return print_json(&serde_json::json!({ "schema": 1, "subflows": count, "mode": mode, "rules": rules }));
+        return print_json(&serde_json::json!({ "schema": 1, "subflows": count, "mode": mode, "rules": rules,
+            "congestion": config.congestion.algorithm }));
     }
-    println!("in order: {count} subflows ({mode}), {rules} rules");
+    println!("in order: {count} subflows ({mode}), {rules} rules, congestion {}", config.congestion.algorithm);
     Ok(())
 }
 
@@ -108,6 +111,13 @@ fn status(json: bool) -> Outcome {
     if status.unmanaged + status.overflows > 0 {
         println!("left alone: {}; lists for lost events: {}", status.unmanaged, status.overflows);
     }
+    let of = &status.congestion;
+    if let Some(algorithm) = of.algorithm {
+        println!(
+            "congestion {algorithm}: {} subflows; left alone {}, refused {}; fallbacks to TCP {}",
+            of.given, of.chosen, of.refused, of.fallbacks
+        );
+    }
     let unused = |one: &AddressStatus| {
         // Of these there is one on each interface, and JSON has them.
         let why = one.why_not.as_ref().filter(|_| !is_of_one_link(one.address))?;
@@ -117,7 +127,7 @@ fn status(json: bool) -> Outcome {
     if connections.is_empty() {
         return Ok(());
     }
-    let mut table = plain_table(["token", "local", "remote", "opened", "subflows", "joining", "waits for"]);
+    let mut table = plain_table(["token", "local", "remote", "opened", "subflows", "joining", "coupled", "waits for"]);
     table.add_rows(connections.iter().map(row));
     println!("{table}");
     Ok(())
@@ -131,7 +141,7 @@ fn is_of_one_link(address: IpAddr) -> bool {
         }
 }
 
-fn row(connection: &ConnectionStatus) -> [String; 7] {
+fn row(connection: &ConnectionStatus) -> [String; 8] {
     [
         format!("{:08x}", connection.token),
         connection.local.to_string(),
@@ -139,8 +149,13 @@ fn row(connection: &ConnectionStatus) -> [String; 7] {
         if connection.accepted { "there".into() } else { "here".into() },
         format!("{}/{}", connection.subflows, connection.wanted),
         connection.joining.to_string(),
+        connection.coupled.as_ref().map(coupled).unwrap_or_default(),
         connection.waits_for.clone().unwrap_or_default(),
     ]
+}
+
+fn coupled(of: &CoupledStatus) -> String {
+    of.alpha.map_or_else(|| of.algorithm.to_string(), |alpha| format!("{}, α {alpha:.2}", of.algorithm))
 }
 
 fn stop(state: PathBuf, json: bool) -> Outcome {

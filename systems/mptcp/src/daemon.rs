@@ -4,6 +4,7 @@
 
 mod addresses;
 mod config;
+mod congestion;
 mod connection;
 mod host;
 mod manager;
@@ -38,11 +39,13 @@ pub use self::{
         DEFAULT_COUNT, LimitsConfig, MetricsTable, Mode as MptcpMode, MptcpPmConfig, PortChoice, PortsConfig,
         PrefixRule, WatchConfig, Wish,
     },
+    congestion::{Choice as CongestionChoice, CongestionConfig, CongestionStatus, CoupledStatus, WindowStatus},
     metrics::MPTCP_PM_METRICS,
     ports::hash_of as subflow_hash,
     status::{ConnectionStatus, MptcpPmStatus},
 };
 use self::{
+    congestion::Congestion,
     host::HostNetwork,
     manager::{Command, Manager},
     state::{State, StateFile},
@@ -113,6 +116,7 @@ struct PathManager {
     events: EventSocket,
     requests: SubflowRequests,
     host: HostNetwork,
+    congestion: Congestion,
     diag: SockDiag,
     next_list: Instant,
     list_took: Duration,
@@ -157,6 +161,7 @@ impl PathManager {
             events: EventSocket::open(options.config.watch.event_buffer.get() as usize)?,
             requests: SubflowRequests::open()?,
             host: HostNetwork::open()?,
+            congestion: Congestion::default(),
             diag: SockDiag::open()?,
             next_list: Instant::now(),
             list_took: Duration::ZERO,
@@ -302,7 +307,8 @@ impl PathManager {
         // Elsewhere no connection begins subflows from other addresses than its own.
         let fullmesh = self.manager.config().has_fullmesh();
         let addresses = if fullmesh { self.host.status(self.manager.unroutable()) } else { Vec::new() };
-        let status = MptcpPmStatus::new(&self.manager, &self.setting, addresses, self.options.dry_run);
+        let congestion = self.congestion.status();
+        let status = MptcpPmStatus::new(&self.manager, &self.setting, addresses, congestion, self.options.dry_run);
         serde_json::to_string(&status).unwrap_or_default()
     }
 }
@@ -324,6 +330,7 @@ impl Daemon for PathManager {
         self.inputs.listen(None)?;
         self.read_addresses().await?;
         self.list()?;
+        self.congestion.apply(&self.manager.config().congestion, self.options.dry_run)?;
         // Only a path manager that works takes connections from the kernel's.
         self.set_setting()
     }
@@ -359,7 +366,9 @@ impl Daemon for PathManager {
             Event::Input(Input::Controller(_)) => Handled { result: Ok(()), reconciles: false },
             Event::Input(Input::Config(config)) => {
                 self.manager.handle_config(*config, port_range());
-                Handled { result: self.read_addresses().await, reconciles: true }
+                let coupled = self.congestion.apply(&self.manager.config().congestion, self.options.dry_run);
+                let result = self.read_addresses().await.and(coupled);
+                Handled { result, reconciles: true }
             }
             Event::Input(Input::Links) => {
                 // What has come with it, such as a default route, is not compared in addition.
@@ -402,7 +411,7 @@ impl Daemon for PathManager {
     }
 
     async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
-        Ok(metrics::page(&self.manager, self.list_took.as_secs_f64(), faults))
+        Ok(metrics::page(&self.manager, &self.congestion.status(), self.list_took.as_secs_f64(), faults))
     }
 
     async fn stop(mut self, end: End) -> Result<(), AgentError> {

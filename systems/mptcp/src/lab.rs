@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use sidestep_lab::{Choice, Daemon, LabError, Run, Setup, System, equal_cost, plan::Multipath};
 use sidestep_net::Topology;
 use sidestep_paths::Igp;
-use sidestep_proto::mptcp::{Coupling, MptcpSettings, PathManager, Scheduler, SourcePorts};
+use sidestep_proto::mptcp::{MptcpSettings, PathManager, Scheduler, SourcePorts};
 use sidestep_scenario::SystemInfo;
 
 /// MPTCP, each subflow hashed onto an equal-cost path.
@@ -18,7 +18,7 @@ impl System for Mptcp {
         crate::MPTCP
     }
 
-    /// Linux's own scheduler; each subflow has a congestion control for itself.
+    /// Linux's own scheduler.
     fn setup(&self, run: &Run<'_>) -> Result<Setup, LabError> {
         let settings: MptcpSettings = run.settings()?;
         let notes = differences(run, &settings)?;
@@ -59,15 +59,6 @@ pub fn differences(run: &Run<'_>, settings: &MptcpSettings) -> Result<Vec<String
         return Err(run.refuse("Linux has its own scheduler, `linux`, which also stands for `min-rtt` alone"));
     }
     let mut notes = Vec::new();
-    let own = &run.scenario.tcp.congestion_control;
-    let uncoupled = match settings.congestion_control {
-        Coupling::Reno => true,
-        Coupling::Cubic => own == "cubic",
-        Coupling::Lia | Coupling::Olia | Coupling::Balia => false,
-    };
-    if !uncoupled {
-        notes.push(format!("Linux does not couple the subflows of MPTCP: each has {own} for itself"));
-    }
     if settings.source_ports != SourcePorts::Linux {
         notes.push("source ports of subflows are those that Linux gives".into());
     }

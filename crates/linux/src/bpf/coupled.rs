@@ -12,7 +12,8 @@ use libbpf_rs::{
     ErrorKind, Link, Map, MapCore, MapFlags, Object, ProgramInput, libbpf_sys,
     query::{LinkInfoIter, LinkTypeInfo, MapInfoIter},
 };
-use sidestep_coupled::{Algorithm, CoupledCall};
+pub use sidestep_coupled::Algorithm;
+use sidestep_coupled::CoupledCall;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{bytecode, failed, load, map, open, program};

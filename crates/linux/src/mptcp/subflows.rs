@@ -6,9 +6,11 @@ use std::net::SocketAddr;
 
 use netlink_packet_core::{NlasIterator, Parseable};
 use netlink_packet_sock_diag::{
-    AF_INET, AF_INET6, INET_DIAG_INFO,
-    inet::{InetResponseBuffer, InetResponseHeader},
+    AF_INET, AF_INET6, INET_DIAG_CONG, INET_DIAG_INFO,
+    inet::{ExtensionFlags, InetResponseBuffer, InetResponseHeader},
 };
+
+use sidestep_coupled::{Algorithm, Path};
 
 use super::events::{Ends, Token};
 use crate::{
@@ -42,6 +44,19 @@ pub struct Subflow {
     pub timeouts: u8,
     /// Payload bytes that the other end acknowledged, or that came from it.
     pub bytes: u64,
+    /// Its congestion window.
+    pub window: Window,
+}
+
+/// The congestion window of a subflow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// What couples it with those of the others; `None`: nothing of ours.
+    pub coupling: Option<Algorithm>,
+    /// The window with the round-trip time; bytes between losses are not known.
+    pub path: Path,
+    /// Bytes that the other end acknowledged.
+    pub acked: u64,
 }
 
 /// Attributes of a socket (include/uapi/linux/inet_diag.h, mptcp.h).
@@ -59,7 +74,7 @@ const FULLY_ESTABLISHED: u32 = 1 << 6;
 pub fn tcp_ends(diag: &mut SockDiag) -> Result<Vec<TcpEnds>> {
     let mut found = Vec::new();
     for family in [AF_INET, AF_INET6] {
-        diag.dump(family, |payload| {
+        diag.dump_with(ExtensionFlags::INFO | ExtensionFlags::CONG, family, |payload| {
             found.push(read_ends(payload)?);
             Ok(())
         })?;
@@ -70,11 +85,12 @@ pub fn tcp_ends(diag: &mut SockDiag) -> Result<Vec<TcpEnds>> {
 /// Reads one socket of a dump.
 fn read_ends(payload: &[u8]) -> Result<TcpEnds> {
     let header = InetResponseHeader::parse(payload).map_err(|_| malformed("a socket's header is wrong"))?;
-    let (mut info, mut mptcp) = (None, None);
+    let (mut info, mut mptcp, mut coupling) = (None, None, None);
     for attribute in NlasIterator::new(payload.get(size_of::<InetResponseBuffer>()..).unwrap_or_default()) {
         let attribute = attribute.map_err(|_| malformed("an attribute is cut short"))?;
         match attribute.kind() {
             INET_DIAG_INFO => info = TcpInfo::parse(attribute.value()),
+            INET_DIAG_CONG => coupling = read_name(attribute.value()),
             INET_DIAG_ULP_INFO => mptcp = read_ulp(attribute.value()),
             _ => {}
         }
@@ -89,8 +105,23 @@ fn read_ends(payload: &[u8]) -> Result<TcpEnds> {
         fully_established: flags & FULLY_ESTABLISHED != 0,
         timeouts: info.timeouts,
         bytes: info.bytes_acked.saturating_add(info.bytes_received),
+        window: Window {
+            coupling,
+            path: Path {
+                window: u64::from(info.cwnd) * u64::from(info.mss),
+                between_losses: 0,
+                rtt: info.srtt_us,
+                mss: info.mss,
+            },
+            acked: info.bytes_acked,
+        },
     });
     Ok(TcpEnds { ends: Ends { local, remote }, state: header.state.into(), subflow })
+}
+
+/// Reads the name of a congestion control that couples windows.
+fn read_name(bytes: &[u8]) -> Option<Algorithm> {
+    std::str::from_utf8(bytes).ok()?.trim_end_matches('\0').parse().ok()
 }
 
 /// Reads the connection's token and the subflow's flags; `None` where it is not of MPTCP, or plain TCP after all.

@@ -85,6 +85,19 @@ pub enum Coupling {
     Cubic,
 }
 
+impl Coupling {
+    /// Its name in scenarios, and the kernel's for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Coupling::Lia => "lia",
+            Coupling::Olia => "olia",
+            Coupling::Balia => "balia",
+            Coupling::Reno => "reno",
+            Coupling::Cubic => "cubic",
+        }
+    }
+}
+
 impl Default for MptcpSettings {
     fn default() -> Self {
         MptcpSettings {

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Subcommand};
 use sidestep_net::Bytes;
 
-use crate::daemon::MptcpMode;
+use crate::daemon::{CongestionChoice, MptcpMode};
 
 /// Give this host's MPTCP connections further subflows
 #[derive(Debug, Args)]
@@ -60,6 +60,12 @@ pub struct MptcpPmRun {
     /// Choose source ports such that subflows spread evenly over the paths of edges that hash
     #[arg(long)]
     pub stratified: bool,
+    /// How the windows of subflows are coupled: off, lia, olia, or balia [default: off]
+    #[arg(long, value_name = "ALGORITHM")]
+    pub congestion: Option<CongestionChoice>,
+    /// The control group whose connections are coupled [default: all]
+    #[arg(long, value_name = "GROUP")]
+    pub cgroup: Option<PathBuf>,
     /// Directory for what the next path manager should know, should this one be killed
     #[arg(long, value_name = "DIR", default_value = MPTCP_PM_STATE)]
     pub state: PathBuf,

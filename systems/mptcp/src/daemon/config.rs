@@ -15,7 +15,7 @@ use sidestep_net::{
     document::{Document, Item},
 };
 
-use super::{addresses::AddressesConfig, ports::MAX_PATHS};
+use super::{addresses::AddressesConfig, congestion::CongestionConfig, ports::MAX_PATHS};
 
 /// The file, as TOML.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -32,6 +32,8 @@ pub struct MptcpPmConfig {
     pub ports: PortsConfig,
     /// What all connections may have together.
     pub limits: LimitsConfig,
+    /// Which congestion control new connections get.
+    pub congestion: CongestionConfig,
     /// How connections are watched.
     pub watch: WatchConfig,
     /// Where Prometheus may read metrics.

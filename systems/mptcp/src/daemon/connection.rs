@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use sidestep_linux::mptcp::{Ends, FirstSubflow};
+use sidestep_linux::mptcp::{Ends, FirstSubflow, Window};
 use sidestep_net::{Span, Time};
 
 use super::{
@@ -88,6 +88,8 @@ pub(super) struct SubflowState {
     pub(super) timeouts: u8,
     /// Since when it is known.
     pub(super) since: Time,
+    /// Its window in the last list.
+    pub(super) window: Window,
 }
 
 /// Where a further subflow would be.
@@ -102,7 +104,7 @@ pub(super) struct Place {
 impl Connection {
     /// A connection that began so; its rule has this number.
     pub(super) fn new(now: Time, first: FirstSubflow, rule: usize) -> Self {
-        let state = SubflowState { established: true, timeouts: 0, since: now };
+        let state = SubflowState { established: true, ..SubflowState::begun(now) };
         Connection {
             first,
             rule,
@@ -243,7 +245,7 @@ impl Connection {
         let key = (ends.local.ip(), ends.remote);
         let known = self.subflows.contains_key(&ends) || self.take_pending(key);
         self.failures.remove(&key);
-        self.subflows.insert(ends, SubflowState { established: true, timeouts: 0, since: now });
+        self.subflows.insert(ends, SubflowState { established: true, ..SubflowState::begun(now) });
         if self.allowance < u32::MAX {
             let (_, subflows) = self.trial.get_or_insert((now + TRIAL, 0));
             *subflows += 1;
@@ -355,6 +357,11 @@ impl Connection {
 }
 
 impl SubflowState {
+    /// One that was begun now.
+    pub(super) fn begun(now: Time) -> Self {
+        SubflowState { established: false, timeouts: 0, since: now, window: Window::default() }
+    }
+
     fn is_dead(&self, most: u8) -> bool {
         // A SYN is repeated after 1, 2, 4 … seconds, data after fractions of them.
         self.timeouts >= if self.established { most } else { most.min(2) }

@@ -434,7 +434,7 @@ impl Manager {
             *connection.pending.entry((subflow.local.ip(), subflow.remote)).or_default() += 1;
         } else {
             let ends = Ends { local: subflow.local, remote: subflow.remote };
-            connection.subflows.insert(ends, SubflowState { established: false, timeouts: 0, since: now });
+            connection.subflows.insert(ends, SubflowState::begun(now));
         }
         self.tally.add_new(connection.counted(subflow.local.ip(), subflow.remote.ip()));
     }

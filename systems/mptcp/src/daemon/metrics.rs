@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use sidestep_coupled::Algorithm;
 use sidestep_hostd::{Metric, Page};
 use sidestep_linux::mptcp::RefusalKind;
 
-use super::{manager::Manager, tally::Limit};
+use super::{
+    congestion::{CongestionStatus, Coupled},
+    manager::Manager,
+    tally::Limit,
+};
 
 const CONNECTIONS: Metric =
     Metric::gauge("sidestep_mptcp_connections", "MPTCP connections that are managed, by who opened them (here, there)");
@@ -42,6 +47,20 @@ const TOOK: Metric = Metric::counter(
 const LONGEST: Metric =
     Metric::gauge("sidestep_mptcp_completion_longest_seconds", "The longest of these times since the start");
 const LIST: Metric = Metric::gauge("sidestep_mptcp_list_seconds", "Time that the last list of all subflows took");
+const GIVEN: Metric = Metric::counter(
+    "sidestep_mptcp_congestion_subflows",
+    "Subflows by what became of the coupled congestion control (given, chosen by their program, refused), and connections that fell back",
+);
+const COUPLED: Metric =
+    Metric::gauge("sidestep_mptcp_coupled_subflows", "Subflows whose windows are coupled, by the algorithm");
+const WINDOWS: Metric =
+    Metric::gauge("sidestep_mptcp_coupled_window_bytes", "Sum of the congestion windows of these subflows");
+const ACKED: Metric =
+    Metric::gauge("sidestep_mptcp_coupled_acked_bytes", "Bytes acknowledged on those of these subflows that exist");
+const ALPHA: Metric = Metric::gauge(
+    "sidestep_mptcp_coupled_alpha",
+    "Mean of LIA's alpha over the connections of these subflows (RFC 6356): a TCP on the best path is 1",
+);
 const FAULTS: Metric = Metric::counter("sidestep_mptcp_faults", "Errors after which the path manager went on");
 
 /// Every metric of the path manager.
@@ -62,11 +81,16 @@ pub const MPTCP_PM_METRICS: &[Metric] = &[
     TOOK,
     LONGEST,
     LIST,
+    GIVEN,
+    COUPLED,
+    WINDOWS,
+    ACKED,
+    ALPHA,
     FAULTS,
 ];
 
 /// The page that Prometheus gets.
-pub(super) fn page(manager: &Manager, list_seconds: f64, faults: u64) -> Page {
+pub(super) fn page(manager: &Manager, congestion: &CongestionStatus, list_seconds: f64, faults: u64) -> Page {
     let mut page = Page::default();
     let (mut here, mut there, mut established, mut joining) = (0, 0, 0, 0);
     let mut limited: BTreeMap<Limit, u32> = BTreeMap::new();
@@ -105,6 +129,15 @@ pub(super) fn page(manager: &Manager, list_seconds: f64, faults: u64) -> Page {
     page.one(LIST, list_seconds);
     let refusals = RefusalKind::ALL.map(|kind| (kind, counters.refusals.get(&kind).copied().unwrap_or_default()));
     page.each(REFUSED, refusals.map(|(kind, n)| (label("reason", kind.as_str()), n as f64)));
+    let CongestionStatus { given, chosen, refused, fallbacks, .. } = congestion;
+    let became = [("given", given), ("chosen", chosen), ("refused", refused), ("fallback", fallbacks)];
+    page.each(GIVEN, became.map(|(what, n)| (label("became", what), *n as f64)));
+    let coupled = Algorithm::ALL.map(|algorithm| (algorithm, Coupled::of(manager, algorithm)));
+    let by = |of: fn(&Coupled) -> f64| coupled.each_ref().map(|(by, sum)| (label("algorithm", by.as_str()), of(sum)));
+    page.each(COUPLED, by(|sum| f64::from(sum.subflows)));
+    page.each(WINDOWS, by(|sum| sum.windows as f64));
+    page.each(ACKED, by(|sum| sum.acked as f64));
+    page.each(ALPHA, by(Coupled::alpha));
     page
 }
 
@@ -115,7 +148,7 @@ mod tests {
     #[test]
     fn every_metric_of_the_path_manager_is_on_its_page() {
         let manager = Manager::new(MptcpPmConfig::default(), (32_768, 60_999), 1);
-        let page = page(&manager, 0.5, 3).into_text().unwrap();
+        let page = page(&manager, &CongestionStatus::default(), 0.5, 3).into_text().unwrap();
         for metric in MPTCP_PM_METRICS {
             assert!(page.contains(&format!("# TYPE {} ", metric.name)), "{}", metric.name);
         }

@@ -5,7 +5,12 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use serde::{Deserialize, Serialize};
 use sidestep_linux::mptcp::ManagerSetting;
 
-use super::{addresses::AddressStatus, config::Mode, manager::Manager};
+use super::{
+    addresses::AddressStatus,
+    config::Mode,
+    congestion::{CongestionStatus, CoupledStatus},
+    manager::Manager,
+};
 
 /// The path manager at one instant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,6 +34,9 @@ pub struct MptcpPmStatus {
     /// Addresses of which the other end of a connection was notified that they are gone.
     #[serde(default)]
     pub withdrawn: u64,
+    /// The congestion control of new connections.
+    #[serde(default)]
+    pub congestion: CongestionStatus,
     /// The host's addresses, and why subflows between all pairs do not begin from some.
     #[serde(default)]
     pub addresses: Vec<AddressStatus>,
@@ -57,6 +65,9 @@ pub struct ConnectionStatus {
     pub joining: u32,
     /// What keeps it from more.
     pub waits_for: Option<String>,
+    /// Its windows, if they are coupled.
+    #[serde(default)]
+    pub coupled: Option<CoupledStatus>,
 }
 
 impl MptcpPmStatus {
@@ -65,6 +76,7 @@ impl MptcpPmStatus {
         manager: &Manager,
         setting: &ManagerSetting,
         addresses: Vec<AddressStatus>,
+        congestion: CongestionStatus,
         dry_run: bool,
     ) -> Self {
         let counters = manager.counters();
@@ -96,6 +108,7 @@ impl MptcpPmStatus {
                 subflows: connection.ready(),
                 joining: connection.joining(),
                 waits_for,
+                coupled: connection.coupled(),
             }
         });
         MptcpPmStatus {
@@ -108,6 +121,7 @@ impl MptcpPmStatus {
             overflows: counters.overflows,
             unmanaged: counters.unmanaged,
             withdrawn: counters.withdrawn,
+            congestion,
             addresses,
             connections: connections.collect(),
         }

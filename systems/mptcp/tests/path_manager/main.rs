@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests of the kernel have a clock and threads")]
 
+mod congestion;
 #[path = "../../../../crates/hostd/tests/support/daemon.rs"]
 #[expect(dead_code, reason = "the tests of edges use the rest")]
 mod daemon;

@@ -424,7 +424,7 @@ impl Drop for PathManager {
     }
 }
 
-fn mptcp_socket(family: libc::c_int) -> OwnedFd {
+pub fn mptcp_socket(family: libc::c_int) -> OwnedFd {
     // SAFETY: the descriptor is new, and no other code has it.
     unsafe {
         let socket = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_MPTCP);

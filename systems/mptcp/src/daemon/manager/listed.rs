@@ -101,7 +101,8 @@ impl Listed {
             // It is being closed.
             _ => return,
         };
-        self.subflows.insert(entry.ends, SubflowState { established, timeouts: subflow.timeouts, since: now });
+        let (timeouts, window) = (subflow.timeouts, subflow.window);
+        self.subflows.insert(entry.ends, SubflowState { established, timeouts, since: now, window });
         if self.base.is_none() || subflow.is_first {
             self.base = Some((entry.ends, subflow));
         }

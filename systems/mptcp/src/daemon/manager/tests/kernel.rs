@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use sidestep_linux::{
-    mptcp::{Subflow, TcpEnds},
+    mptcp::{Subflow, TcpEnds, Window},
     sock_diag::TcpState,
 };
 
@@ -64,7 +64,15 @@ pub(super) fn first(n: u32) -> FirstSubflow {
 }
 
 pub(super) fn subflow(token: Token, is_first: bool) -> Subflow {
-    Subflow { token, is_first, opened_here: true, fully_established: true, timeouts: 0, bytes: 0 }
+    Subflow {
+        token,
+        is_first,
+        opened_here: true,
+        fully_established: true,
+        timeouts: 0,
+        bytes: 0,
+        window: Window::default(),
+    }
 }
 
 impl Kernel {
