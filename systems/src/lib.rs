@@ -59,7 +59,7 @@ pub fn commands() -> sidestep_command::Registry {
         .with(sidestep_inrpp::command::inrpp())
         .with_examination(sidestep_pathchanger::command::PathchangerExamination)
         .with_examination(lab_needs::LAB)
-        .with_examination(sidestep_mptcp::daemon::needs::PATH_MANAGER)
+        .with_examination(sidestep_mptcp::command::PathManagerExamination)
         .with_examination(sidestep_semper::command::SemperExamination)
         .with_examination(sidestep_route_control::command::RouteControlExamination)
         .with_examination(sidestep_inrpp::command::InrppExamination)

@@ -18,6 +18,7 @@ pub(crate) mod irc_fig4;
 pub(crate) mod irc_fig5;
 pub(crate) mod irc_fig7;
 mod semper;
+pub(crate) mod semper_coupling;
 pub(crate) mod semper_fig3;
 pub(crate) mod semper_fig4;
 pub(crate) mod semper_fig5;

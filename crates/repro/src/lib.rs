@@ -225,6 +225,7 @@ pub const ALL: &[Experiment] = &[
     experiments::semper_fig3::EXPERIMENT,
     experiments::semper_fig4::EXPERIMENT,
     experiments::semper_fig5::EXPERIMENT,
+    experiments::semper_coupling::EXPERIMENT,
 ];
 
 /// The experiment of this name.

@@ -191,7 +191,7 @@ mod tests {
             let notes = vec![note.to_owned()];
             SystemResult { links, flows: 4, flows_with_timeout: timeouts, notes, ..goodput(1.0) }
         };
-        let (sim, lab) = (with(30, 1, "a"), with(20, 2, "Linux does not couple\u{1b}"));
+        let (sim, lab) = (with(30, 1, "a"), with(20, 2, "Linux hashes ports\u{1b}"));
         let comparison = Comparison::new(&run(World::Sim, &[("mptcp", sim)]), &run(World::Lab, &[("mptcp", lab)]));
         let rows: Vec<_> = comparison.rows.iter().map(|row| (row.measure, row.values, row.apart())).skip(1).collect();
         let expected = [
@@ -200,7 +200,7 @@ mod tests {
         ];
         assert_eq!(rows, expected);
         let remarks = comparison.remarks();
-        assert_eq!(remarks[..2], ["sim, mptcp: a", "lab, mptcp: Linux does not couple\u{fffd}"]);
+        assert_eq!(remarks[..2], ["sim, mptcp: a", "lab, mptcp: Linux hashes ports\u{fffd}"]);
         assert!(remarks[2].contains("--equivalence") && comparison.page().contains(&remarks[2]), "{remarks:?}");
     }
 

@@ -1,6 +1,7 @@
 //! The command `mptcp-pm`.
 
 mod args;
+mod examination;
 
 use std::{
     net::IpAddr,
@@ -13,6 +14,7 @@ use sidestep_command::{
 };
 
 use self::args::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun};
+pub use self::examination::PathManagerExamination;
 use crate::daemon::{
     AddressStatus, ConnectionStatus, CoupledStatus, DEFAULT_COUNT, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus,
     PortChoice, mptcp_pm_status, run_mptcp_pm, stop_mptcp_pm,

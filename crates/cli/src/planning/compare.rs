@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use sidestep_proto::mptcp::{Coupling, Scheduler};
+use sidestep_proto::mptcp::Scheduler;
 use sidestep_repro::Worlds;
 use sidestep_results::{Comparison, World};
 use sidestep_scenario::{Scenario, SystemSpec};
@@ -58,45 +58,33 @@ pub fn run(args: CompareArgs) -> Outcome {
     Ok(())
 }
 
-/// The note on systems whose MPTCP is not the kernel's in the simulator, and what to write for one that is.
+/// The note on systems whose scheduler of MPTCP is not the kernel's in the simulator, and what to write for one that is.
 fn unlike_the_kernels(scenario: &Scenario, systems: &[SystemSpec]) -> Option<String> {
     let of_flows = scenario.flows.iter().filter_map(|flow| flow.transport()?.system.as_ref());
-    let own = scenario.tcp.congestion_control.as_str();
     let registry = sidestep_systems::simulator();
     let mut unlike: Vec<&SystemSpec> = Vec::new();
     for system in systems.iter().chain(of_flows) {
         // A system that the scenario cannot have is refused when it is run.
         let Ok(Some(mptcp)) = registry.setup_of(scenario, system).map(|setup| setup.subflows()) else { continue };
-        let same_control = match mptcp.congestion_control {
-            Coupling::Cubic => own == "cubic",
-            Coupling::Reno => own == "reno",
-            Coupling::Lia | Coupling::Olia | Coupling::Balia => false,
-        };
-        let alike = same_control && mptcp.scheduler == Scheduler::Linux;
-        if !alike && !unlike.contains(&system) {
+        if mptcp.scheduler != Scheduler::Linux && !unlike.contains(&system) {
             unlike.push(system);
         }
     }
     let names =
         |of: &dyn Fn(&SystemSpec) -> String| unlike.iter().map(|system| of(system)).collect::<Vec<_>>().join(" ");
-    let write = match own {
-        "cubic" | "reno" => {
-            format!("To compare like with like write {}", names(&|system| like_the_kernels(system, own)))
-        }
-        _ => format!("The simulator has no subflows with {own} of their own, so that nothing compares like with like"),
-    };
     (!unlike.is_empty()).then(|| {
         format!(
-            "note: the MPTCP of {} is not the same in both worlds. The lab's is the kernel's: it couples no subflows, each has {own} \
-             for itself, and its scheduler is Linux's own. {write}.",
-            names(&ToString::to_string)
+            "note: the MPTCP of {} is not the same in both worlds: the lab has the scheduler and the source ports of Linux. To \
+             compare like with like write {}.",
+            names(&ToString::to_string),
+            names(&like_the_kernels)
         )
     })
 }
 
-/// The system with the kernel's congestion control, scheduler and source ports, as it is written on the command line.
-fn like_the_kernels(system: &SystemSpec, congestion_control: &str) -> String {
-    let kernels = [("congestion_control", congestion_control), ("scheduler", "linux"), ("source_ports", "linux")];
+/// The system with the kernel's scheduler and source ports, as it is written on the command line.
+fn like_the_kernels(system: &SystemSpec) -> String {
+    let kernels = [("scheduler", "linux"), ("source_ports", "linux")];
     let mut like = system.clone();
     like.params.retain(|(parameter, _)| kernels.iter().all(|(kernels, _)| parameter != kernels));
     like.params.extend(kernels.map(|(parameter, value)| (parameter.to_owned(), value.to_owned())));
@@ -118,41 +106,28 @@ fn print(comparison: &Comparison) {
 mod tests {
     use super::*;
 
-    fn note(congestion_control: &str, systems: &[&str]) -> Option<String> {
-        let mut scenario = Scenario::parse(include_str!("../../../../scenarios/dumbbell.toml"), "dumbbell").unwrap();
-        scenario.tcp.congestion_control = congestion_control.into();
+    fn note(systems: &[&str]) -> Option<String> {
+        let scenario = Scenario::parse(include_str!("../../../../scenarios/dumbbell.toml"), "dumbbell").unwrap();
         let systems: Vec<SystemSpec> = systems.iter().map(|system| system.parse().unwrap()).collect();
         unlike_the_kernels(&scenario, &systems)
     }
 
     #[test]
-    fn mptcp_that_the_kernel_has_not_is_named_with_what_to_write_and_the_kernels_own_is_not() {
-        for like in ["tcp", "mptcp:congestion_control=cubic,scheduler=linux", "pathchanger"] {
-            assert_eq!(note("cubic", &[like]), None, "{like}");
+    fn mptcp_with_another_scheduler_is_named_with_what_to_write() {
+        for like in ["tcp", "mptcp:congestion_control=olia,scheduler=linux", "mptcp:scheduler=linux", "pathchanger"] {
+            assert_eq!(note(&[like]), None, "{like}");
         }
-        for unlike in ["mptcp", "mptcp:congestion_control=cubic", "mptcp:scheduler=linux", "semper"] {
-            assert!(note("cubic", &["tcp", unlike]).is_some(), "{unlike}");
+        for unlike in ["mptcp", "mptcp:congestion_control=cubic", "semper"] {
+            assert!(note(&["tcp", unlike]).is_some(), "{unlike}");
         }
-        let told = note(
-            "cubic",
-            &["tcp", "mptcp:scheduler=min-rtt,subflows=4", "semper", "mptcp:scheduler=min-rtt,subflows=4"],
-        );
+        let text = note(&["tcp", "mptcp:scheduler=min-rtt,subflows=4", "semper", "mptcp:scheduler=min-rtt,subflows=4"]);
         assert_eq!(
-            told.unwrap(),
-            "note: the MPTCP of mptcp:scheduler=min-rtt,subflows=4 semper is not the same in both worlds. The lab's is the \
-             kernel's: it couples no subflows, each has cubic for itself, and its scheduler is Linux's own. To compare like with \
-             like write --system mptcp:subflows=4,congestion_control=cubic,scheduler=linux,source_ports=linux \
-             --system semper:congestion_control=cubic,scheduler=linux,source_ports=linux."
+            text.unwrap(),
+            "note: the MPTCP of mptcp:scheduler=min-rtt,subflows=4 semper is not the same in both worlds: the lab has the \
+             scheduler and the source ports of Linux. To compare like with like write \
+             --system mptcp:subflows=4,scheduler=linux,source_ports=linux --system semper:scheduler=linux,source_ports=linux."
         );
-    }
-
-    #[test]
-    fn what_it_recommends_to_write_is_taken_and_needs_no_note() {
-        for own in ["cubic", "reno"] {
-            let system = like_the_kernels(&"mptcp:scheduler=round-robin,subflows=3".parse().unwrap(), own);
-            assert_eq!(note(own, &[system.strip_prefix("--system ").unwrap()]), None, "{system}");
-        }
-        assert!(note("reno", &["mptcp:congestion_control=cubic,scheduler=linux"]).is_some());
-        assert!(note("dctcp", &["mptcp"]).unwrap().ends_with("nothing compares like with like."));
+        let system = like_the_kernels(&"mptcp:scheduler=round-robin,subflows=3".parse().unwrap());
+        assert_eq!(note(&[system.strip_prefix("--system ").unwrap()]), None, "{system}");
     }
 }

@@ -69,8 +69,6 @@ fn mptcp_uses_all_interfaces_of_both_hosts() {
     let (tcp, mesh) = (goodput("tcp"), goodput(mptcp));
     println!("goodput over two links of 10 Mbit/s: tcp {tcp} Mbit/s, mptcp {mesh} Mbit/s");
     assert!(tcp < 10.0 && mesh > 13.0, "{tcp} {mesh}");
-    let notes = room.result_of("out", mptcp)["notes"].to_string();
-    assert!(notes.contains("does not couple"), "{notes}");
     // A subflow between each pair of addresses: the further ones have the hosts' names, too.
     let rows = room.rows("out", "series.csv");
     let sampled = rows.iter().filter(|row| row["system"] == mptcp && row["kind"] == "connection");

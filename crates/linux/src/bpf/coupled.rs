@@ -17,7 +17,10 @@ use sidestep_coupled::CoupledCall;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{bytecode, failed, load, map, open, program};
-use crate::error::{LinuxError, Result};
+use crate::{
+    capabilities::Privileges,
+    error::{LinuxError, Result},
+};
 
 /// Holds an algorithm's registration.
 #[derive(Debug)]
@@ -35,8 +38,10 @@ enum How {
     Link { _link: Link },
     /// A descriptor of another process's.
     Shared { _link: OwnedFd },
-    /// Nobody holds it: it stays until the machine restarts, or somebody removes it (before Linux 6.4).
+    /// It stays until the machine restarts, as before Linux 6.4 the kernel removes nothing by itself.
     Lasting,
+    /// Another process holds it, and this one may not: that takes CAP_SYS_ADMIN.
+    Borrowed,
 }
 
 /// The kernel's congestion controls that a process with privileges may choose.
@@ -72,6 +77,7 @@ impl Registration {
                 let how = match shared(algorithm, &map(&object, &name(algorithm))?)? {
                     Some(link) => How::Shared { _link: link },
                     None if !links => How::Lasting,
+                    None if !Privileges::read().has(Privileges::SYS_ADMIN) => How::Borrowed,
                     None => return Err(LinuxError::InTheWay { what: what(), by: foreign(algorithm) }),
                 };
                 Ok(Registration { algorithm, how, _object: object })
@@ -85,9 +91,13 @@ impl Registration {
         self.algorithm
     }
 
-    /// Whether the kernel removes it when the last process that holds it ends.
-    pub fn ends_with_its_holders(&self) -> bool {
-        !matches!(self.how, How::Lasting)
+    /// When the algorithm is gone, if not with the last process that holds this, in a clause.
+    pub fn caveat(&self) -> Option<&'static str> {
+        match self.how {
+            How::Link { .. } | How::Shared { .. } => None,
+            How::Lasting => Some("before Linux 6.4 the kernel keeps it until the machine restarts"),
+            How::Borrowed => Some("another process has registered it, and without CAP_SYS_ADMIN it goes with that"),
+        }
     }
 }
 

@@ -47,11 +47,16 @@ impl Size {
 
 /// `hosts` hosts with endless transfers to a server, and `links` links between the edges.
 pub(super) fn branch(name: &str, hosts: u32, links: u32, size: Size, choices: Choices) -> ScenarioBuilder {
+    network(name, hosts, links, size, choices).flow(bulk("c*", "s1"))
+}
+
+/// The same without transfers.
+pub(super) fn network(name: &str, hosts: u32, links: u32, size: Size, choices: Choices) -> ScenarioBuilder {
     let branch = base(name, size).parallel_paths(links).network("hops", 1);
     let branch = branch.network("clients", hosts).network("servers", 1).network("rate", format!("{LINK} Mbit/s"));
     let branch = branch.network("delay", choices.delay).network("queue", choices.queue);
     // All links together carry 400 Mbit/s at most, less than the server's access.
-    branch.network("access_rate", "1 Gbit/s").network("access_delay", "1 ms").flow(bulk("c*", "s1"))
+    branch.network("access_rate", "1 Gbit/s").network("access_delay", "1 ms")
 }
 
 /// A scenario without network and flows.

@@ -186,8 +186,8 @@ impl Congestion {
 fn hold(algorithm: Algorithm, config: &CongestionConfig) -> Result<Held, AgentError> {
     let cgroup = cgroup::find(config.cgroup.as_deref())?;
     let registration = Registration::new(algorithm)?;
-    if !registration.ends_with_its_holders() {
-        tracing::info!(%algorithm, "this kernel keeps the algorithm until it restarts (before Linux 6.4)");
+    if let Some(caveat) = registration.caveat() {
+        tracing::warn!(%algorithm, "{caveat}");
     }
     let namespace = Some(NetNsId::current()?.cookie);
     let wanted = Wanted { mptcp: Some(algorithm.as_str()), namespace, tcp: None };

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests of the kernel have a clock and threads")]
 
 mod congestion;
+mod coupled_cost;
 #[path = "../../../../crates/hostd/tests/support/daemon.rs"]
 #[expect(dead_code, reason = "the tests of edges use the rest")]
 mod daemon;
