@@ -113,7 +113,7 @@ docs: ## Build the site of the documents and the measurements, target/site
 	@scripts/docs
 
 # What a stranger's program may build on; the systems' crates have their core and their half of the simulator.
-LIBRARIES := net formats paths flow-hash policy balance proto control maxflow engine scenario results sim api bpf-build linux hostd command controller lab \
+LIBRARIES := net formats paths flow-hash coupled policy balance proto control maxflow engine scenario results sim api bpf-build linux hostd command controller lab \
 	tcp prr plb pathchanger mptcp semper route-control rcp inrpp systems
 
 package: deps ## Pack the library crates into target/package, and build what was packed

@@ -234,7 +234,7 @@ impl<S: Steering> World<S> {
         let Some(multipath) = self.connections.get_mut(connection) else { return };
         let range = multipath.slots();
         let subflow = (flow - multipath.first) as usize;
-        multipath.connection.handle_signals(&multipath.config, &mut self.senders[range.clone()], subflow, signals);
+        multipath.connection.handle_signals(&multipath.config, &self.senders[range.clone()], subflow, signals);
         if signals.finished() && multipath.connection.is_refused(&self.senders[range]) {
             self.end_connection(connection);
         }

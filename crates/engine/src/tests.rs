@@ -414,7 +414,7 @@ fn what_a_dead_subflow_held_is_sent_over_another() {
 
 /// MPTCP of two subflows and plain TCP through one bottleneck: Mbit/s of each.
 fn beside_tcp(coupling: Coupling) -> (f64, f64) {
-    let mut lab = Lab::with(dumbbell(2), coupled(), coupling, Scheduler::MinRtt);
+    let mut lab = Lab::with(dumbbell(2), subflows(coupling), coupling, Scheduler::MinRtt);
     let routes = [lab.routes("l1", "r1", None); 2];
     let mptcp = lab.connection(&routes, None);
     // A connection of one subflow grows as plain NewReno does under LIA.
@@ -447,5 +447,9 @@ fn a_coupled_connection_gets_at_least_what_its_best_path_gives() {
 }
 
 fn coupled() -> Config {
-    Config { algorithm: Algorithm::Coupled, ..Config::rfc() }
+    subflows(Coupling::Lia)
+}
+
+fn subflows(coupling: Coupling) -> Config {
+    Config { algorithm: coupling.tcp(), ..Config::rfc() }
 }

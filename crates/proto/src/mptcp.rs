@@ -10,7 +10,6 @@
 mod connection;
 mod coupled;
 mod mainline;
-mod olia;
 mod opening;
 mod ports;
 mod reassembly;
@@ -19,8 +18,6 @@ mod scheduler;
 mod settings;
 
 pub use connection::{Assigned, Connection};
-pub use coupled::{Path, increase, shrink};
-pub use olia::Olia;
 pub use opening::{ConnectionTimeout, Joins};
 pub use ports::HostPorts;
 pub use reassembly::Reassembly;

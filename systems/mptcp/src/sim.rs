@@ -1,10 +1,7 @@
 //! MPTCP, each subflow hashed onto an equal-cost path.
 
 use sidestep_net::Bytes;
-use sidestep_proto::{
-    mptcp::{self, Coupling, MptcpSettings, Scheduler},
-    tcp::Algorithm,
-};
+use sidestep_proto::mptcp::{self, MptcpSettings, Scheduler};
 
 use sidestep_engine::Sizes;
 use sidestep_scenario::SystemInfo;
@@ -46,8 +43,7 @@ pub fn hosts(context: &Context<'_>, settings: MptcpSettings) -> Setup {
         penalisation: settings.penalisation,
         ..mptcp::Config::new(settings.congestion_control, settings.scheduler, buffer)
     };
-    let algorithm = if settings.congestion_control == Coupling::Cubic { Algorithm::Cubic } else { Algorithm::Coupled };
-    let base = Setup::with_algorithm(context, algorithm);
+    let base = Setup::with_algorithm(context, settings.congestion_control.tcp());
     let headers = base.headers + Sizes::default().mptcp_data;
     let mut tcp = base.tcp;
     if settings.scheduler == Scheduler::Linux {

@@ -4,8 +4,7 @@ use super::*;
 
 /// A connection over two paths of 10 Mbit/s, of which the second has this delay in each direction.
 fn two_paths(scheduler: Scheduler, coupling: Coupling, delay: Span) -> (Lab, [(RouteId, RouteId); 2]) {
-    let algorithm = if coupling == Coupling::Cubic { Algorithm::Cubic } else { Algorithm::Coupled };
-    let mut lab = Lab::with(parallel(2), Config { algorithm, ..Config::rfc() }, coupling, scheduler);
+    let mut lab = Lab::with(parallel(2), subflows(coupling), coupling, scheduler);
     let link = lab.topology.find_link("A-B.2").unwrap();
     for arc in [link.0 * 2, link.0 * 2 + 1].map(sidestep_net::ArcId) {
         let channel = sidestep_net::Channel { delay, ..*lab.topology.channel(arc) };

@@ -5,8 +5,11 @@ use std::collections::VecDeque;
 use sidestep_net::{Span, Time};
 
 use super::{
-    Config, ConnectionTimeout, Coupling, Olia, Path, ReceiveWindow, Scheduler, coupled, mainline::Mainline,
-    opening::Opening, scheduler::Burst,
+    Config, ConnectionTimeout, ReceiveWindow, Scheduler,
+    coupled::{Share, Shared},
+    mainline::Mainline,
+    opening::Opening,
+    scheduler::Burst,
 };
 use crate::{
     packet::{Kind, Packet},
@@ -43,13 +46,8 @@ pub struct Connection {
     pub(super) burst: Burst,
     /// The data segment that blocked the receiver's window last, and the subflows that hold it, as bits.
     pub(super) blocking: (u32, u64),
-    /// LIA: α over the sum of windows, and for how many more segments it holds.
-    lia: f64,
-    lia_holds: u32,
-    /// OLIA's view of the subflows.
-    olia: Option<Olia>,
-    /// The subflow that was given data last. What is sent after an idle time begins with a smaller window.
-    assigned: usize,
+    /// What coupling needs of all subflows.
+    pub(super) shared: Shared,
     /// No subflow had room at the last check, so only a subflow whose window has opened since then has room.
     pub(super) saturated: bool,
     /// What mainline does on the connection's level, under [`Scheduler::Linux`].
@@ -63,9 +61,7 @@ pub(super) struct Subflow {
     base: u32,
     /// The next data segment that it has not sent, for the redundant scheduler.
     pub(super) redundant_next: u32,
-    /// Segments acknowledged since the last loss, and between the two losses before (OLIA).
-    since_loss: f64,
-    between_losses: f64,
+    pub(super) share: Share,
     /// From when on it may carry data; [`Time::MAX`] before that is known.
     pub(super) ready_at: Time,
     /// When the third packet of its handshake goes, or goes again; [`Time::MAX`]: it does not.
@@ -105,10 +101,7 @@ impl Connection {
             reinject: VecDeque::new(),
             burst: Burst::default(),
             blocking: (0, 0),
-            lia: 0.0,
-            lia_holds: 0,
-            olia: (config.coupling == Coupling::Olia).then(|| Olia::new(subflows)),
-            assigned: 0,
+            shared: Shared::default(),
             saturated: false,
             mainline: mainline.then(|| Box::new(Mainline::new(subflows))),
         }
@@ -185,7 +178,6 @@ impl Connection {
         subflows: &mut [Sender],
         hint: usize,
     ) -> Option<Assigned> {
-        self.note_restart(subflows);
         if config.scheduler == Scheduler::Redundant {
             return self.poll_redundant(now, subflows);
         }
@@ -251,16 +243,16 @@ impl Connection {
             let gone = (acked.segments as usize).min(own.mapping.len());
             own.mapping.drain(..gone);
             own.base += acked.segments;
-            own.since_loss += f64::from(acked.segments);
             if own.failed {
                 own.failed = false;
                 self.saturated = false;
             }
-            if acked.in_avoidance {
-                self.grow(config.coupling, subflows, subflow, acked.segments);
-            } else {
-                self.note_change(subflows, subflow);
-            }
+        }
+        if acked.signals.any() {
+            self.handle_signals(config, subflows, subflow, acked.signals);
+        }
+        if acked.in_avoidance > 0 {
+            self.grow(config.coupling, now, subflows, subflow, acked.in_avoidance);
         }
         if acked.signals.established() {
             self.answered(config, now, subflows, subflow);
@@ -268,9 +260,6 @@ impl Connection {
             // The fourth packet.
             (self.subflows[subflow].ready_at, self.subflows[subflow].confirm_at) = (now, Time::MAX);
             self.saturated = false;
-        }
-        if acked.signals.any() {
-            self.handle_signals(config, subflows, subflow, acked.signals);
         }
         if let Some(mainline) = &mut self.mainline {
             mainline.note_ack(now, subflow, &subflows[subflow]);
@@ -309,29 +298,12 @@ impl Connection {
         Some(index)
     }
 
-    /// Handles the events of a subflow: couples its loss, and after a timeout gives its segments to other subflows.
-    pub fn handle_signals(&mut self, config: &Config, subflows: &mut [Sender], subflow: usize, signals: Signals) {
-        if signals.entered_recovery() || signals.timeout() {
-            let own = &mut self.subflows[subflow];
-            own.between_losses = own.since_loss;
-            own.since_loss = 0.0;
-            self.lia_holds = 0;
-        }
-        if signals.entered_recovery() && config.coupling == Coupling::Balia {
-            // The subflow has halved its window already, so the coupled decrease starts from twice the window.
-            let mut paths = [EMPTY; MAX_PATHS];
-            let count = self.paths(subflows, &mut paths);
-            if let Some(own) = paths[..count].get_mut(subflow) {
-                own.cwnd *= 2.0;
-            }
-            let window = coupled::shrink(Coupling::Balia, &paths[..count], subflow);
-            subflows[subflow].set_ssthresh(window);
-            subflows[subflow].set_cwnd(window);
-        }
+    /// Handles the events of a subflow: notes losses, and after a timeout gives its segments to other subflows.
+    pub fn handle_signals(&mut self, config: &Config, subflows: &[Sender], subflow: usize, signals: Signals) {
+        self.subflows[subflow].note_loss(signals);
         if signals.timeout() && !self.subflows[subflow].failed && self.mainline.is_none() {
             self.handle_subflow_timeout(config, subflows, subflow);
         }
-        self.note_change(subflows, subflow);
     }
 
     /// A subflow's retransmission timer fired. What others may send instead is what the receiver waits for, if the subflow
@@ -366,7 +338,6 @@ impl Connection {
 
     pub(super) fn assign(&mut self, subflows: &mut [Sender], subflow: usize, data_seq: u32) -> Assigned {
         self.subflows[subflow].mapping.push_back(data_seq);
-        self.assigned = subflow;
         subflows[subflow].supply(1);
         Assigned { subflow, data_seq }
     }
@@ -381,94 +352,6 @@ impl Connection {
         }
         None
     }
-
-    #[inline]
-    fn grow(&mut self, coupling: Coupling, subflows: &mut [Sender], subflow: usize, acked: u32) {
-        if coupling == Coupling::Cubic {
-            return;
-        }
-        let own = subflows[subflow].cwnd();
-        let acked_f = f64::from(acked);
-        if coupling == Coupling::Lia {
-            // RFC 6356, section 3.1: α may be computed once for each window of data.
-            if self.lia_holds < acked {
-                let mut paths = [EMPTY; MAX_PATHS];
-                let count = self.paths(subflows, &mut paths);
-                let (alpha, total) = coupled::lia(&paths[..count]);
-                self.lia = alpha / total;
-                self.lia_holds = total as u32 + acked;
-            }
-            self.lia_holds -= acked;
-            subflows[subflow].set_cwnd(own + acked_f * self.lia.min(1.0 / own));
-            return;
-        }
-        if self.olia.is_some() {
-            return self.grow_by_olia(subflows, subflow, acked_f);
-        }
-        let mut paths = [EMPTY; MAX_PATHS];
-        let count = self.paths(subflows, &mut paths);
-        let window = own + coupled::increase(coupling, &paths[..count], subflow, acked_f);
-        subflows[subflow].set_cwnd(window.max(1.0));
-    }
-
-    #[inline]
-    fn grow_by_olia(&mut self, subflows: &mut [Sender], subflow: usize, acked: f64) {
-        let path = self.path(subflows, subflow);
-        let (Some(olia), Some(path)) = (&mut self.olia, path) else { return };
-        olia.set(subflow, Some(&path));
-        let cwnd = (path.cwnd + olia.increase(subflow, &path, acked)).max(1.0);
-        olia.set(subflow, Some(&Path { cwnd, ..path }));
-        subflows[subflow].set_cwnd(cwnd);
-    }
-
-    /// Something of a subflow has changed that OLIA looks at.
-    #[inline]
-    pub(super) fn note_change(&mut self, subflows: &[Sender], subflow: usize) {
-        if self.olia.is_some() {
-            let path = self.path(subflows, subflow);
-            self.olia.iter_mut().for_each(|olia| olia.set(subflow, path.as_ref()));
-        }
-    }
-
-    /// The subflow that was given data last may have begun with a smaller window after an idle time.
-    #[inline]
-    fn note_restart(&mut self, subflows: &[Sender]) {
-        let cwnd = subflows.get(self.assigned).map_or(0.0, Sender::cwnd);
-        if self.olia.as_ref().is_some_and(|olia| olia.window(self.assigned).is_some_and(|known| known != cwnd)) {
-            self.note_change(subflows, self.assigned);
-        }
-    }
-
-    /// A subflow as coupling sees it; `None` if it does not count, as it has no round-trip time yet, or has failed.
-    #[inline]
-    fn path(&self, subflows: &[Sender], subflow: usize) -> Option<Path> {
-        let (sender, own) = (subflows.get(subflow)?, self.subflows.get(subflow)?);
-        let rtt = sender.srtt().filter(|_| !matches!(sender.state(), State::Closed | State::SynSent) && !own.failed)?;
-        Some(Path {
-            cwnd: sender.cwnd(),
-            rtt: rtt.as_secs_f64(),
-            between_losses: own.between_losses.max(own.since_loss),
-        })
-    }
-
-    /// The paths for coupling; a subflow that does not count is [`EMPTY`].
-    fn paths(&self, subflows: &[Sender], paths: &mut [Path; MAX_PATHS]) -> usize {
-        let count = subflows.len().min(MAX_PATHS);
-        for (index, path) in paths.iter_mut().enumerate().take(count) {
-            *path = self.path(subflows, index).unwrap_or(EMPTY);
-        }
-        count
-    }
-
-    /// The growth of a subflow's window as OLIA keeps it, and as it follows from a look at all subflows.
-    #[cfg(test)]
-    pub(super) fn audit(&self, subflows: &[Sender], subflow: usize) -> Option<(f64, f64)> {
-        let own = self.path(subflows, subflow)?;
-        let mut paths = [EMPTY; MAX_PATHS];
-        let count = self.paths(subflows, &mut paths);
-        let scanned = coupled::increase(Coupling::Olia, &paths[..count], subflow, 1.0);
-        self.olia.as_ref().map(|olia| (olia.increase(subflow, &own, 1.0), scanned))
-    }
 }
 
 impl Subflow {
@@ -477,14 +360,19 @@ impl Subflow {
             mapping: VecDeque::new(),
             base: 0,
             redundant_next: 0,
-            since_loss: 0.0,
-            between_losses: 0.0,
+            share: Share::default(),
             ready_at: Time::MAX,
             confirm_at: Time::MAX,
             pace: 0.0,
             penalised_at: None,
             failed: false,
         }
+    }
+
+    /// Segments of it that were acknowledged.
+    #[inline]
+    pub(super) fn acked(&self) -> u32 {
+        self.base
     }
 
     /// Whether it may be given data.
@@ -498,8 +386,3 @@ impl Subflow {
         self.mapping.contains(&data_seq)
     }
 }
-
-/// Most subflows of a connection that are coupled.
-const MAX_PATHS: usize = Olia::MAX_SUBFLOWS;
-/// A subflow that does not count.
-const EMPTY: Path = Path { cwnd: 0.0, rtt: 1.0, between_losses: 0.0 };

@@ -1,102 +1,138 @@
-//! Coupled congestion control: how the windows of a connection's subflows grow together. Windows are in segments.
+//! Coupled congestion control: when a subflow looks at the others, as the kernel's program does (`coupled.bpf.c`).
 
-use super::Coupling;
+use sidestep_coupled::{Algorithm, Path, Sums, grown};
+use sidestep_net::{Span, Time};
 
-/// The state of a subflow that coupling needs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Path {
-    /// Congestion window in segments.
-    pub cwnd: f64,
-    /// Smoothed round-trip time in seconds; not zero.
-    pub rtt: f64,
-    /// OLIA: segments acknowledged since the last loss, or between the last two, whichever is more.
-    pub between_losses: f64,
+use super::{
+    Coupling,
+    connection::{Connection, Subflow},
+};
+use crate::tcp::{self, Sender, Signals, State};
+
+/// The sums over a connection's subflows, which these share.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shared {
+    pub(super) sums: Sums,
+    /// When they were added up; zero: never.
+    pub(super) added: Time,
 }
 
-/// Smallest window after a loss (RFC 6356 §3 has windows shrink as RFC 5681 §3.1 does; `mptcp_balia_ssthresh` lets one
-/// segment be): one segment would wait for a delayed ACK in each round trip.
-const MIN_WINDOW: f64 = 2.0;
+/// What a subflow keeps for coupling.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Share {
+    /// Of its window for each segment acknowledged, and what has not become a segment yet; Q32.
+    growth: i64,
+    pub(super) credit: i64,
+    /// When it looked at the others; zero: it must look.
+    pub(super) looked: Time,
+    /// Segments acknowledged at the last loss, and between the two losses before.
+    mark: u32,
+    before: u32,
+}
 
-/// The growth of the window of `paths[subflow]` for `acked` segments in congestion avoidance.
-pub fn increase(coupling: Coupling, paths: &[Path], subflow: usize, acked: f64) -> f64 {
-    let Some(own) = paths.get(subflow) else { return 0.0 };
-    match coupling {
-        Coupling::Reno => acked / own.cwnd,
-        // The subflow's own algorithm grows it.
-        Coupling::Cubic => 0.0,
-        // RFC 6356 §3, equation 1: no subflow grows faster than Reno would, so that LIA harms no other flow on any path.
-        Coupling::Lia => {
-            let (alpha, total) = lia(paths);
-            (alpha * acked / total).min(acked / own.cwnd)
+/// Payload of a segment in bytes: segments are counted here, and all are alike.
+const MSS: u32 = 1_448;
+/// How much longer than its round trips a subflow may be without a packet, and count: the least timeout (`TCP_RTO_MIN`), after
+/// which slow start begins again.
+const IDLE: Span = Span::from_millis(200);
+
+impl Coupling {
+    /// What couples the windows; `None`: each subflow is by itself.
+    pub fn algorithm(self) -> Option<Algorithm> {
+        match self {
+            Coupling::Lia => Some(Algorithm::Lia),
+            Coupling::Olia => Some(Algorithm::Olia),
+            Coupling::Balia => Some(Algorithm::Balia),
+            Coupling::Reno | Coupling::Cubic => None,
         }
-        Coupling::Olia => {
-            let share = own.cwnd / (own.rtt * own.rtt) / sum_of_rates(paths).powi(2);
-            acked * (share + olia_epsilon(paths, subflow) / own.cwnd)
+    }
+
+    /// The congestion control of subflows.
+    pub fn tcp(self) -> tcp::Algorithm {
+        match self {
+            Coupling::Lia | Coupling::Olia | Coupling::Balia => tcp::Algorithm::Coupled,
+            Coupling::Reno => tcp::Algorithm::Reno,
+            Coupling::Cubic => tcp::Algorithm::Cubic,
         }
-        // `mptcp_balia_recalc_ai`: a compromise of LIA, which is slow to leave a congested path, and OLIA, which is
-        // slow where the network changes.
-        Coupling::Balia => {
-            let (x, a) = balia(paths, own);
-            acked * x / (own.rtt * sum_of_rates(paths).powi(2)) * (1.0 + a) / 2.0 * (4.0 + a) / 5.0
+    }
+}
+
+impl Connection {
+    /// Grows a subflow's window after `acked` segments were acknowledged in congestion avoidance.
+    #[inline]
+    pub(super) fn grow(&mut self, coupling: Coupling, now: Time, subflows: &mut [Sender], subflow: usize, acked: u32) {
+        let (Some(algorithm), Some(rtt)) = (coupling.algorithm(), subflows[subflow].srtt()) else { return };
+        if is_older(self.subflows[subflow].share.looked, now, rtt) {
+            self.look(algorithm, now, subflows, subflow, rtt);
+        }
+        let share = &mut self.subflows[subflow].share;
+        let change = grown(&mut share.credit, share.growth, acked);
+        if change != 0 {
+            subflows[subflow].change_cwnd(change);
+        }
+    }
+
+    #[inline(never)]
+    fn look(&mut self, algorithm: Algorithm, now: Time, subflows: &mut [Sender], subflow: usize, rtt: Span) {
+        if is_older(self.shared.added, now, rtt) {
+            let paths = subflows.iter().zip(&self.subflows).filter_map(|(sender, own)| own.path(now, sender));
+            self.shared = Shared { sums: Sums::of(paths), added: now };
+        }
+        let (own, sender) = (&mut self.subflows[subflow], &mut subflows[subflow]);
+        let path = own.path_of(sender.cwnd(), rtt);
+        own.share.looked = now;
+        own.share.growth = self.shared.sums.growth(algorithm, &path);
+        if algorithm == Algorithm::Balia {
+            sender.set_loss_share(self.shared.sums.kept(algorithm, &path));
         }
     }
 }
 
-/// The window of `paths[subflow]` after a loss there.
-pub fn shrink(coupling: Coupling, paths: &[Path], subflow: usize) -> f64 {
-    let Some(own) = paths.get(subflow) else { return MIN_WINDOW };
-    let less = match coupling {
-        // `mptcp_balia_recalc_ai`, too: a path that has less than the best leaves more of its window, three quarters at
-        // most.
-        Coupling::Balia => own.cwnd / 2.0 * balia(paths, own).1.min(1.5),
-        _ => own.cwnd / 2.0,
-    };
-    (own.cwnd - less).max(MIN_WINDOW)
-}
-
-/// LIA's α, and the sum of the windows (RFC 6356, section 3, equation 2):
-/// α = w_tot · max_k(w_k / rtt_k²) / (Σ_k w_k / rtt_k)².
-/// With it all subflows together get what one TCP gets on the best path: several paths are worth having, and no more.
-pub(super) fn lia(paths: &[Path]) -> (f64, f64) {
-    let (mut total, mut best) = (0.0, 0.0f64);
-    for path in paths {
-        total += path.cwnd;
-        best = best.max(path.cwnd / (path.rtt * path.rtt));
+impl Subflow {
+    /// Notes a loss or a mark, or that there was none.
+    pub(super) fn note_loss(&mut self, signals: Signals) {
+        let (acked, share) = (self.acked(), &mut self.share);
+        if signals.undone() {
+            // What was acknowledged before counts on.
+            share.mark = share.mark.saturating_sub(share.before);
+            share.looked = Time::ZERO;
+        }
+        if signals.shrunk() {
+            share.before = acked - share.mark;
+            share.mark = acked;
+            share.looked = Time::ZERO;
+            share.credit = 0;
+        }
     }
-    (total * best / sum_of_rates(paths).powi(2), total)
-}
 
-fn sum_of_rates(paths: &[Path]) -> f64 {
-    paths.iter().map(|path| path.cwnd / path.rtt).sum()
-}
-
-/// OLIA's ε of one subflow. Paths are ranked by ℓ / rtt², as in the paper, equation 6, and in Linux's former
-/// mptcp_olia.c; texts that rank by ℓ² / rtt favour long paths more.
-fn olia_epsilon(paths: &[Path], subflow: usize) -> f64 {
-    let rank = |path: &Path| path.between_losses / (path.rtt * path.rtt);
-    let open = || paths.iter().filter(|path| path.cwnd > 0.0);
-    let best = open().map(rank).fold(0.0, f64::max);
-    let widest = open().map(|path| path.cwnd).fold(0.0, f64::max);
-    let is_best = |path: &Path| rank(path) >= best;
-    let is_widest = |path: &Path| path.cwnd >= widest;
-    let collected = open().filter(|path| is_best(path) && !is_widest(path)).count();
-    if collected == 0 {
-        return 0.0;
+    /// As the sums see it; `None` if it does not count.
+    pub(super) fn path(&self, now: Time, sender: &Sender) -> Option<Path> {
+        let window = match sender.state() {
+            State::Open => sender.cwnd(),
+            // The window then is what is in flight (PRR); where it goes is the threshold.
+            State::Reduced | State::Recovery => sender.ssthresh(),
+            // After a timeout the path may be dead, and what it carried before would make it the best.
+            _ => return None,
+        };
+        let rtt = sender.srtt().filter(|_| !self.failed)?;
+        // An idle subflow's window is of another time. The last ACK came a round trip after the last segment.
+        let idle = sender.in_flight() == 0 && now.since(sender.last_sent()) > rtt + rtt + IDLE;
+        (!idle).then(|| self.path_of(window, rtt))
     }
-    let n = open().count() as f64;
-    let own = &paths[subflow];
-    if is_widest(own) {
-        -1.0 / (n * open().filter(|path| is_widest(path)).count() as f64)
-    } else if is_best(own) {
-        1.0 / (n * collected as f64)
-    } else {
-        0.0
+
+    fn path_of(&self, window: f64, rtt: Span) -> Path {
+        let since = self.acked() - self.share.mark;
+        Path {
+            window: (window.round() * f64::from(MSS)) as u64,
+            between_losses: u64::from(since.max(self.share.before)) * u64::from(MSS),
+            rtt: u32::try_from(rtt.as_nanos() / 1_000).unwrap_or(u32::MAX),
+            mss: MSS,
+        }
     }
 }
 
-/// BALIA's x_r = w_r / rtt_r and a_r = max_k x_k / x_r.
-fn balia(paths: &[Path], own: &Path) -> (f64, f64) {
-    let x = own.cwnd / own.rtt;
-    let most = paths.iter().map(|path| path.cwnd / path.rtt).fold(x, f64::max);
-    (x, most / x)
+/// Whether something is of longer than a round trip ago, or never was.
+#[inline]
+fn is_older(at: Time, now: Time, rtt: Span) -> bool {
+    at == Time::ZERO || now.since(at) > rtt
 }

@@ -149,7 +149,6 @@ impl Connection {
         if subflows[fast].srtt() < Some(round_trip) && of.penalised_at.is_none_or(|at| now.since(at) >= round_trip) {
             of.penalised_at = Some(now);
             subflows[slow].halve();
-            self.note_change(subflows, slow);
         }
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Linux {
     probing: bool,
     /// F-RTO looks for a spurious timeout (RFC 5682).
     frto: bool,
+    /// What `Signals` says of the threshold, not reported yet.
+    noted: u16,
     /// The degree of reordering (`tp->reordering`).
     reordering: u32,
     /// New segments that this burst has sent so far.
@@ -126,6 +128,7 @@ impl Linux {
             reduction: reduction::Reduction::default(),
             undo: undo::Undo::default(),
             frto: false,
+            noted: 0,
             again: Again::Nothing,
             used: reduction::Used::default(),
             burst: 0,
@@ -149,24 +152,32 @@ impl Linux {
     /// The congestion window.
     #[inline]
     pub(super) fn cwnd(&self) -> f64 {
-        self.window.exact_cwnd()
+        f64::from(self.window.cwnd())
     }
 
-    /// Takes the congestion window as another has set it: the MPTCP connection.
+    /// Changes the congestion window by whole segments, of which two stay.
     #[inline]
-    pub(super) fn take_cwnd(&mut self, segments: f64) {
-        self.window.take_cwnd(segments);
+    pub(super) fn change_cwnd(&mut self, segments: i32) {
+        self.window.set_cwnd(self.window.cwnd().saturating_add_signed(segments).max(2));
+    }
+
+    /// Sets the share of the window that a loss leaves, Q16.
+    #[inline]
+    pub(super) fn set_loss_share(&mut self, share: u32) {
+        if let Control::Coupled(kept) = &mut self.control {
+            *kept = share;
+        }
+    }
+
+    /// Halves the congestion window and the threshold.
+    pub(super) fn halve(&mut self) {
+        self.window.halve();
     }
 
     /// The slow-start threshold; infinite before the first loss.
     pub(super) fn ssthresh(&self) -> f64 {
-        self.window.exact_ssthresh()
-    }
-
-    /// Takes the slow-start threshold as another has set it.
-    #[inline]
-    pub(super) fn take_ssthresh(&mut self, segments: f64) {
-        self.window.take_ssthresh(segments);
+        let ssthresh = self.window.ssthresh();
+        if ssthresh == control::INFINITE { f64::INFINITY } else { f64::from(ssthresh) }
     }
 
     /// The smoothed round-trip time; `None` before the first sample.

@@ -11,7 +11,7 @@ use sidestep_net::{Span, Time};
 
 use self::scoreboard::Scoreboard;
 pub(super) use self::{
-    congestion::{MIN_WINDOW, Window},
+    congestion::{HALF, Window},
     scoreboard::DUP_THRESH,
 };
 use super::{
@@ -136,8 +136,7 @@ impl Rfc {
         self.deadline =
             if ack == transfer.next { Time::MAX } else { now + Span::from_nanos(self.round_trip.timeout(config, 0)) };
         if grows > 0 && limited {
-            acked.in_avoidance = self.window.cwnd >= self.window.ssthresh;
-            self.window.grow(config, now, grows, self.round_trip.srtt_nanos());
+            acked.in_avoidance = self.window.grow(config, now, grows, self.round_trip.srtt_nanos());
         }
         if ack > transfer.round_end {
             transfer.round_end = transfer.next;
@@ -183,7 +182,7 @@ impl Rfc {
         transfer.recover = next;
         transfer.backoff = transfer.backoff.saturating_add(1);
         transfer.round_end = next;
-        Signals { bits: Signals::TIMEOUT }
+        Signals { bits: Signals::TIMEOUT | if first { Signals::SHRUNK } else { 0 } }
     }
 
     /// The next segment to send.

@@ -7,7 +7,7 @@ use sidestep_net::{Span, Time};
 use super::{
     Config, Counters, State, Transmit,
     linux::{self, Linux},
-    rfc::{self, Rfc},
+    rfc::Rfc,
     signals::{Acked, Signals},
     timeout::SenderTimeout,
     transfer::{Stage, Transfer, flag},
@@ -172,12 +172,21 @@ impl Sender {
         }
     }
 
-    /// Sets the congestion window, in segments; for the MPTCP connection that couples it.
+    /// Changes the congestion window by whole segments, of which two stay; for the MPTCP connection that couples it.
     #[inline]
-    pub fn set_cwnd(&mut self, segments: f64) {
+    pub fn change_cwnd(&mut self, segments: i32) {
         match &mut self.machine {
-            Machine::Rfc(rfc) => rfc.window.cwnd = segments,
-            Machine::Linux(linux) => linux.take_cwnd(segments),
+            Machine::Rfc(rfc) => rfc.window.change(segments),
+            Machine::Linux(linux) => linux.change_cwnd(segments),
+        }
+    }
+
+    /// Sets the share of the window that a loss or a mark leaves to [`Algorithm::Coupled`](super::Algorithm::Coupled), times 2¹⁶.
+    #[inline]
+    pub fn set_loss_share(&mut self, share: u32) {
+        match &mut self.machine {
+            Machine::Rfc(rfc) => rfc.window.kept = share,
+            Machine::Linux(linux) => linux.set_loss_share(share),
         }
     }
 
@@ -189,14 +198,6 @@ impl Sender {
         }
     }
 
-    /// Sets the slow-start threshold.
-    pub fn set_ssthresh(&mut self, segments: f64) {
-        match &mut self.machine {
-            Machine::Rfc(rfc) => rfc.window.ssthresh = segments,
-            Machine::Linux(linux) => linux.take_ssthresh(segments),
-        }
-    }
-
     /// The smoothed round-trip time; `None` before the first sample.
     #[inline]
     pub fn srtt(&self) -> Option<Span> {
@@ -204,6 +205,12 @@ impl Sender {
             Machine::Rfc(rfc) => rfc.round_trip.smoothed(),
             Machine::Linux(linux) => linux.srtt(),
         }
+    }
+
+    /// When a segment was last sent, or sent again.
+    #[inline]
+    pub(crate) fn last_sent(&self) -> Time {
+        self.transfer.last_sent
     }
 
     /// Segments sent and not acknowledged.
@@ -227,9 +234,9 @@ impl Sender {
     /// Halves the congestion window, and the slow-start threshold if there is one, although nothing was lost; for the MPTCP
     /// connection whose receive window the subflow blocks.
     pub fn halve(&mut self) {
-        self.set_cwnd((self.cwnd() / 2.0).max(1.0));
-        if self.ssthresh().is_finite() {
-            self.set_ssthresh((self.ssthresh() / 2.0).max(rfc::MIN_WINDOW));
+        match &mut self.machine {
+            Machine::Rfc(rfc) => rfc.window.halve(),
+            Machine::Linux(linux) => linux.halve(),
         }
     }
 

@@ -7,8 +7,8 @@ pub struct Acked {
     pub segments: u32,
     /// Segments newly known to have arrived.
     pub delivered: u32,
-    /// Whether [`Algorithm::Coupled`](super::Algorithm::Coupled) may grow the window for them.
-    pub in_avoidance: bool,
+    /// For how many of them the MPTCP connection may grow the window of [`Algorithm::Coupled`](super::Algorithm::Coupled).
+    pub in_avoidance: u32,
     /// The other events of this ACK.
     pub signals: Signals,
 }
@@ -17,26 +17,30 @@ pub struct Acked {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signals {
     /// The events as bits, the constants of this type; other transports set them as well.
-    pub bits: u8,
+    pub bits: u16,
 }
 
 impl Signals {
     /// A round trip has ended.
-    pub const ROUND: u8 = 1;
+    pub const ROUND: u16 = 1;
     /// The retransmission timer fired.
-    pub const TIMEOUT: u8 = 2;
+    pub const TIMEOUT: u16 = 2;
     /// The SYN was sent again.
-    pub const SYN_TIMEOUT: u8 = 4;
+    pub const SYN_TIMEOUT: u16 = 4;
     /// A loss was found, and the window reduced.
-    pub const RECOVERY: u8 = 8;
+    pub const RECOVERY: u16 = 8;
     /// The last segment was acknowledged, or the connection given up.
-    pub const FINISHED: u8 = 16;
+    pub const FINISHED: u16 = 16;
     /// The window was reduced for a mark.
-    pub const REDUCED: u8 = 32;
+    pub const REDUCED: u16 = 32;
     /// The SYN was answered.
-    pub const ESTABLISHED: u8 = 64;
+    pub const ESTABLISHED: u16 = 64;
     /// A tail loss probe was sent (RFC 8985, section 7).
-    pub const PROBE: u8 = 128;
+    pub const PROBE: u16 = 128;
+    /// The algorithm has set the slow-start threshold for a loss or a mark: once for all losses and timeouts of a window.
+    pub const SHRUNK: u16 = 256;
+    /// That was taken back, as nothing was lost.
+    pub const UNDONE: u16 = 512;
 
     /// Whether there is any event.
     #[inline]
@@ -68,6 +72,18 @@ impl Signals {
     /// The window was reduced for a mark.
     pub fn reduced(self) -> bool {
         self.bits & Self::REDUCED != 0
+    }
+
+    /// The algorithm has set the slow-start threshold for a loss or a mark.
+    #[inline]
+    pub fn shrunk(self) -> bool {
+        self.bits & Self::SHRUNK != 0
+    }
+
+    /// What was [shrunk](Self::shrunk) last was taken back.
+    #[inline]
+    pub fn undone(self) -> bool {
+        self.bits & Self::UNDONE != 0
     }
 
     /// The SYN was answered.

@@ -92,7 +92,6 @@ impl Linux {
         }
         let marked = transfer.is_marked(packet.flags);
         let (outstanding, marked_lost, was) = (transfer.outstanding(), self.segments.marked, self.state);
-        let window = self.window;
         let mut acked = Acked::default();
         let mut sacked = false;
         let advances = ack > transfer.una && packet.sack[0] == (0, 0) && !marked && self.is_at_ease();
@@ -111,7 +110,6 @@ impl Linux {
             let lost = self.segments.marked.wrapping_sub(marked_lost);
             self.control(transfer, (config, now), (&mut acked, sacked), lost);
         }
-        self.window.restore_parts(&window);
         self.report(transfer, was, &mut acked);
         acked
     }
@@ -190,6 +188,7 @@ impl Linux {
 
     /// The signals of an ACK.
     fn report(&mut self, transfer: &mut Transfer, was: CaState, acked: &mut Acked) {
+        acked.signals.bits |= std::mem::take(&mut self.noted);
         let entered = |state: CaState| self.state == state && was != state;
         if entered(CaState::Recovery) {
             acked.signals.bits |= Signals::RECOVERY;

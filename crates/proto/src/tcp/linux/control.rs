@@ -3,7 +3,7 @@
 use sidestep_net::{Span, Time};
 
 use super::cubic::{Cubic, Exit};
-use crate::tcp::{Algorithm, Config};
+use crate::tcp::{Algorithm, Config, rfc::HALF};
 
 /// The windows, in segments (`snd_cwnd`, `snd_ssthresh`, `snd_cwnd_cnt`).
 #[derive(Clone, Copy, Debug)]
@@ -11,9 +11,6 @@ pub(super) struct Window {
     cwnd: u32,
     ssthresh: u32,
     credit: u32,
-    /// What the window and the threshold have beyond whole segments: the MPTCP connection sets parts of segments, which
-    /// stay as long as the whole ones do.
-    parts: (f64, f64),
 }
 
 /// No loss was known yet (`TCP_INFINITE_SSTHRESH`). RFC 5681 §3.1: so high that the path sets the limit, and no guess
@@ -51,8 +48,9 @@ pub(super) enum Control {
     /// Apart, as it is larger than the others.
     Cubic(Box<Cubic>),
     Dctcp(Dctcp),
-    /// The growth in congestion avoidance is left to the MPTCP connection.
-    Coupled,
+    /// The growth in congestion avoidance is left to the MPTCP connection, which also sets the share of the window that a loss
+    /// leaves, Q16.
+    Coupled(u32),
     /// It has this many segments, but while it grows back after a timeout.
     Unreduced(u32),
 }
@@ -77,16 +75,16 @@ impl Window {
     pub(super) fn new(config: &Config) -> Self {
         let unreduced = config.algorithm == Algorithm::Unreduced;
         let cwnd = if unreduced { config.receive_window } else { config.initial_window };
-        Window { cwnd, ssthresh: INFINITE, credit: 0, parts: (0.0, 0.0) }
+        Window { cwnd, ssthresh: INFINITE, credit: 0 }
     }
 
-    /// The window in whole segments.
+    /// The window.
     #[inline]
     pub(super) fn cwnd(&self) -> u32 {
         self.cwnd
     }
 
-    /// The threshold in whole segments.
+    /// The threshold.
     #[inline]
     pub(super) fn ssthresh(&self) -> u32 {
         self.ssthresh
@@ -94,53 +92,19 @@ impl Window {
 
     #[inline]
     pub(super) fn set_cwnd(&mut self, segments: u32) {
-        if segments != self.cwnd {
-            (self.cwnd, self.parts.0) = (segments, 0.0);
-        }
+        self.cwnd = segments;
     }
 
     #[inline]
     pub(super) fn set_ssthresh(&mut self, segments: u32) {
-        if segments != self.ssthresh {
-            (self.ssthresh, self.parts.1) = (segments, 0.0);
-        }
+        self.ssthresh = segments;
     }
 
-    /// The window with parts of segments.
-    #[inline]
-    pub(super) fn exact_cwnd(&self) -> f64 {
-        f64::from(self.cwnd) + self.parts.0
-    }
-
-    /// The threshold with parts of segments; infinite before the first loss.
-    #[inline]
-    pub(super) fn exact_ssthresh(&self) -> f64 {
-        if self.ssthresh == INFINITE { f64::INFINITY } else { f64::from(self.ssthresh) + self.parts.1 }
-    }
-
-    /// Takes a window with parts of segments.
-    #[inline]
-    pub(super) fn take_cwnd(&mut self, segments: f64) {
-        self.cwnd = segments as u32;
-        self.parts.0 = segments - f64::from(self.cwnd);
-    }
-
-    /// Takes a threshold with parts of segments.
-    #[inline]
-    pub(super) fn take_ssthresh(&mut self, segments: f64) {
-        self.ssthresh = (segments as u32).min(INFINITE);
-        self.parts.1 = segments - f64::from(self.ssthresh);
-    }
-
-    /// Restores the parts of segments that it had `before`, where it has as many whole ones again: an ACK may end one
-    /// reduction and begin another.
-    #[inline]
-    pub(super) fn restore_parts(&mut self, before: &Window) {
-        if self.cwnd == before.cwnd {
-            self.parts.0 = before.parts.0;
-        }
-        if self.ssthresh == before.ssthresh {
-            self.parts.1 = before.parts.1;
+    /// Halves the window, and the threshold if there is one.
+    pub(super) fn halve(&mut self) {
+        self.cwnd = (self.cwnd / 2).max(1);
+        if self.ssthresh < INFINITE {
+            self.ssthresh = (self.ssthresh / 2).max(2);
         }
     }
 
@@ -185,7 +149,7 @@ impl Control {
             Algorithm::Unreduced => Control::Unreduced(config.receive_window),
             Algorithm::Cubic => Control::Cubic(Box::new(Cubic::new())),
             Algorithm::Dctcp => Control::Dctcp(Dctcp { alpha: DCTCP_MAX_ALPHA, delivered: 0, marked: 0, round_end: 0 }),
-            Algorithm::Coupled => Control::Coupled,
+            Algorithm::Coupled => Control::Coupled(HALF),
         }
     }
 
@@ -196,24 +160,24 @@ impl Control {
         }
     }
 
-    /// Grows the window after `acked` segments were acknowledged; returns whether that is left to the MPTCP connection.
+    /// Grows the window after `acked` segments were acknowledged; returns for how many the MPTCP connection may.
     #[inline]
-    pub(super) fn grow(&mut self, pace: &Pace, window: &mut Window, acked: u32) -> bool {
+    pub(super) fn grow(&mut self, pace: &Pace, window: &mut Window, acked: u32) -> u32 {
         let mut acked = acked;
         if window.in_slow_start() {
             acked = window.slow_start(acked);
             if acked == 0 {
-                return false;
+                return 0;
             }
         }
         let count = match self {
             Control::Cubic(cubic) => cubic.count(pace, window.cwnd(), acked),
             Control::Reno | Control::Dctcp(_) => window.cwnd(),
-            Control::Coupled => return true,
-            Control::Unreduced(_) => return false,
+            Control::Coupled(_) => return acked,
+            Control::Unreduced(_) => return 0,
         };
         window.avoid(count, acked);
-        false
+        0
     }
 
     /// The threshold after a loss or a mark.
@@ -228,7 +192,8 @@ impl Control {
             }
             // `tcp_reno_ssthresh`; RFC 5681 §3.1, equation 4, has what is in flight for the window. RFC 8257 §3.5:
             // DCTCP meets a loss as Reno does, since marks did not prevent it.
-            Control::Reno | Control::Coupled | Control::Dctcp(_) => (cwnd / 2).max(2),
+            Control::Reno | Control::Dctcp(_) => (cwnd / 2).max(2),
+            Control::Coupled(kept) => (((u64::from(cwnd) * u64::from(*kept)) >> 16) as u32).max(2),
         }
     }
 

@@ -4,7 +4,11 @@
 use sidestep_net::Time;
 
 use super::{CaState, Linux, control::INFINITE};
-use crate::tcp::{Config, signals::Acked, transfer::Transfer};
+use crate::tcp::{
+    Config,
+    signals::{Acked, Signals},
+    transfer::Transfer,
+};
 
 /// A reduction of the window that is under way, with Linux's names (RFC 9937 §6.1). Where Linux has the window before
 /// it, the RFC has what was in flight then (RecoverFS).
@@ -136,8 +140,14 @@ impl Linux {
         self.window.forget_credit();
         self.reduction.prior_cwnd = self.window.cwnd();
         (self.reduction.prr_delivered, self.reduction.prr_out) = (0, 0);
-        self.window.set_ssthresh(self.control.shrink(self.window.cwnd(), marked));
+        self.shrink(marked);
         transfer.announce_reduction();
+    }
+
+    /// Sets the threshold after a loss or a mark (`icsk_ca_ops->ssthresh`).
+    pub(super) fn shrink(&mut self, marked: bool) {
+        self.window.set_ssthresh(self.control.shrink(self.window.cwnd(), marked));
+        self.noted |= Signals::SHRUNK;
     }
 
     /// Reduces or grows the window after an ACK (`tcp_cong_control`).

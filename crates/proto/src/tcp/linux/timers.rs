@@ -166,7 +166,7 @@ impl Linux {
                 self.enter_recovery(transfer, now, false);
                 let lost = self.segments.marked.wrapping_sub(marked);
                 self.reduce(transfer.outstanding(), 1, lost, false);
-                signals.bits |= Signals::RECOVERY;
+                signals.bits |= Signals::RECOVERY | std::mem::take(&mut self.noted);
             }
             self.again = Again::Lost;
         }
@@ -184,7 +184,7 @@ impl Linux {
         if is_new || self.state == CaState::Loss && self.retransmits == 0 {
             self.reduction.prior_ssthresh = self.current_ssthresh();
             self.reduction.prior_cwnd = self.window.cwnd();
-            self.window.set_ssthresh(self.control.shrink(self.window.cwnd(), false));
+            self.shrink(false);
             let probe = self.probe_end > 0 && self.probe_again;
             self.undo.begin(transfer.una, self.segments.retransmitted, probe);
         }
@@ -208,7 +208,7 @@ impl Linux {
         self.rto = (self.rto * 2).min(config.max_rto.as_nanos());
         self.again = Again::Lost;
         self.arm(now, self.rto, SenderTimeout::Retransmission);
-        Signals { bits: Signals::TIMEOUT }
+        Signals { bits: Signals::TIMEOUT | std::mem::take(&mut self.noted) }
     }
 
     /// After a timeout all counts as lost but what was sent too recently (`tcp_timeout_mark_lost`; RFC 8985 §6.3).

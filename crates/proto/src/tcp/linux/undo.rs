@@ -3,7 +3,10 @@
 use sidestep_net::Time;
 
 use super::{CaState, Linux};
-use crate::tcp::transfer::{Transfer, flag};
+use crate::tcp::{
+    signals::Signals,
+    transfer::{Transfer, flag},
+};
 
 /// What an undo needs to know.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,6 +98,7 @@ impl Linux {
                 self.window.set_ssthresh(self.reduction.prior_ssthresh);
                 transfer.flags &= !flag::CWR;
             }
+            self.noted |= Signals::UNDONE;
         }
         self.undo.forbid();
         self.rack.advanced = true;

@@ -6,13 +6,17 @@ use crate::tcp::{Algorithm, Config};
 
 /// Smallest window after a loss (RFC 5681 §3.1, equation 4): one segment would wait for a delayed ACK in each round
 /// trip.
-pub(in crate::tcp) const MIN_WINDOW: f64 = 2.0;
+const MIN_WINDOW: f64 = 2.0;
+/// Reno's share of the window after a loss (RFC 5681 §3.1, equation 4), Q16.
+pub(in crate::tcp) const HALF: u32 = 1 << 15;
 
 /// The congestion window and what its algorithm remembers.
 #[derive(Clone, Debug)]
 pub(in crate::tcp) struct Window {
     pub(in crate::tcp) cwnd: f64,
     pub(in crate::tcp) ssthresh: f64,
+    /// The share of the window that a loss leaves to Reno, Q16: a half, unless the MPTCP connection has set another.
+    pub(in crate::tcp) kept: u32,
     /// Apart, as Reno has none.
     memory: Option<Box<Memory>>,
 }
@@ -85,12 +89,13 @@ impl Window {
         };
         let first =
             if config.algorithm == Algorithm::Unreduced { config.receive_window } else { config.initial_window };
-        Window { cwnd: f64::from(first), ssthresh: f64::INFINITY, memory: memory.map(Box::new) }
+        Window { cwnd: f64::from(first), ssthresh: f64::INFINITY, kept: HALF, memory: memory.map(Box::new) }
     }
 
-    /// Grows the window after `acked` segments were acknowledged while it was the limit; `srtt` is in nanoseconds.
+    /// Grows the window after `acked` segments were acknowledged while it was the limit; `srtt` is in nanoseconds. Returns for
+    /// how many of them the MPTCP connection may grow it.
     #[inline]
-    pub(in crate::tcp) fn grow(&mut self, config: &Config, now: Time, acked: u32, srtt: u64) {
+    pub(in crate::tcp) fn grow(&mut self, config: &Config, now: Time, acked: u32, srtt: u64) -> u32 {
         let acked = if config.count_acks { 1 } else { acked };
         if self.cwnd < self.ssthresh {
             // RFC 3465, section 2.3, with L = 2: an ACK for two segments opens the window by two, which makes up for
@@ -100,15 +105,16 @@ impl Window {
                 Some(Memory::Cubic(cubic)) if cubic.css_rounds > 0 => self.cwnd += step / HYSTART_CSS_DIVISOR,
                 _ => self.cwnd = (self.cwnd + step).min(self.ssthresh.max(self.cwnd)),
             }
-            return;
+            return 0;
         }
         match self.memory.as_deref_mut() {
             Some(Memory::Cubic(cubic)) => cubic.grow(&mut self.cwnd, now, f64::from(acked), srtt as f64 * 1e-9),
             Some(Memory::Unreduced) => {}
-            _ if config.algorithm == Algorithm::Coupled => {}
+            _ if config.algorithm == Algorithm::Coupled => return acked,
             // RFC 5681, section 3.1: a segment in a round trip.
             _ => self.cwnd += f64::from(acked) / self.cwnd,
         }
+        0
     }
 
     /// Shrinks the window after a loss or, if `marked`, an echoed mark; `flight` segments are in the network.
@@ -116,7 +122,7 @@ impl Window {
         // RFC 5681, section 3.1: what is in flight, as a window that was not used shows nothing about the path.
         let base = flight.min(self.cwnd);
         let window = match self.memory.as_deref_mut() {
-            None => base * 0.5,
+            None => base * f64::from(self.kept) / 65_536.0,
             Some(Memory::Cubic(cubic)) => {
                 cubic.shrink(base);
                 base * CUBIC_BETA
@@ -128,6 +134,18 @@ impl Window {
         };
         self.ssthresh = window.max(MIN_WINDOW);
         self.cwnd = self.ssthresh;
+    }
+
+    /// Changes the window by whole segments; two stay.
+    #[inline]
+    pub(in crate::tcp) fn change(&mut self, segments: i32) {
+        self.cwnd = (self.cwnd + f64::from(segments)).max(MIN_WINDOW);
+    }
+
+    /// Halves the window, and the threshold if there is one.
+    pub(in crate::tcp) fn halve(&mut self) {
+        self.cwnd = (self.cwnd / 2.0).max(1.0);
+        self.ssthresh = (self.ssthresh / 2.0).max(MIN_WINDOW);
     }
 
     /// Shrinks the window after a retransmission timeout to the loss window, one segment (RFC 5681, section 3.1): no

@@ -51,7 +51,7 @@ impl Rfc {
             self.phase = Phase::Reduced;
             transfer.recover = next;
             transfer.flags |= flag::CWR;
-            acked.signals.bits |= Signals::REDUCED;
+            acked.signals.bits |= Signals::REDUCED | Signals::SHRUNK;
             grows = 0;
         }
         grows
@@ -117,6 +117,7 @@ impl Rfc {
         // A reduction for a mark in the same window of data counts for the loss too (RFC 3168, section 6.1.2).
         if self.phase == Phase::Open {
             self.window.shrink(flight, false);
+            acked.signals.bits |= Signals::SHRUNK;
         }
         self.phase = Phase::Recovery;
         transfer.recover = transfer.next;
