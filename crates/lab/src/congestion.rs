@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sidestep_linux::bpf::{
     congestion_control::{CongestionControl, Wanted},
-    coupled::{Algorithm, Registration},
+    coupled::Registration,
 };
 use sidestep_proto::mptcp::Coupling;
 
@@ -22,7 +22,7 @@ pub struct Congestion {
 impl Congestion {
     /// For the connections of `cgroup`: that with the name `tcp`, and for subflows of MPTCP what couples them.
     pub fn attach(cgroup: &Path, tcp: &str, coupling: Option<Coupling>) -> Result<Self, LabError> {
-        let registration = coupling.and_then(algorithm).map(Registration::new).transpose()?;
+        let registration = coupling.and_then(Coupling::algorithm).map(Registration::new).transpose()?;
         let mptcp = coupling.map(Coupling::as_str);
         for name in [Some(tcp), mptcp.filter(|_| registration.is_none())].into_iter().flatten() {
             check(name)?;
@@ -48,14 +48,4 @@ pub fn check(name: &str) -> Result<(), LabError> {
         return Ok(());
     }
     Err(LabError::CongestionControl { name: name.into(), available: available.join(" ") })
-}
-
-/// What couples windows; `None`: each subflow is by itself.
-fn algorithm(coupling: Coupling) -> Option<Algorithm> {
-    match coupling {
-        Coupling::Lia => Some(Algorithm::Lia),
-        Coupling::Olia => Some(Algorithm::Olia),
-        Coupling::Balia => Some(Algorithm::Balia),
-        Coupling::Reno | Coupling::Cubic => None,
-    }
 }

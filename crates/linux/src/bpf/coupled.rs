@@ -12,8 +12,7 @@ use libbpf_rs::{
     ErrorKind, Link, Map, MapCore, MapFlags, Object, ProgramInput, libbpf_sys,
     query::{LinkInfoIter, LinkTypeInfo, MapInfoIter},
 };
-pub use sidestep_coupled::Algorithm;
-use sidestep_coupled::CoupledCall;
+use sidestep_coupled::{Algorithm, CoupledCall};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{bytecode, failed, load, map, open, program};
