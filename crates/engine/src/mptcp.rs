@@ -29,8 +29,6 @@ pub(super) struct Multipath {
     pub(super) first_slot: u32,
     pub(super) count: u32,
     pub(super) done: bool,
-    /// Whether a subflow may wait with an ACK until the application has read.
-    withheld: bool,
 }
 
 impl Multipath {
@@ -40,7 +38,7 @@ impl Multipath {
         let window = match &mut self.window {
             Some(window) => {
                 let (next, held) = (self.reassembly.data_ack(), self.reassembly.held());
-                window.offer((flow - self.first) as usize, ack.window, next, held)
+                window.offer(ack.window, next, held)
             }
             None => self.config.receive_buffer,
         };
@@ -85,7 +83,7 @@ impl<S: Steering> World<S> {
             self.push_flow(Flow { connection: index, ..Flow::new(spec, FlowKind::Subflow, slot) });
         }
         let (count, reassembly) = (routes.len() as u32, Reassembly::default());
-        let window = tuned.then(|| Box::new(ReceiveWindow::new(routes.len(), config.receive_buffer)));
+        let window = tuned.then(|| Box::new(ReceiveWindow::new(config.receive_buffer)));
         self.connections.push(Multipath {
             config,
             connection,
@@ -95,7 +93,6 @@ impl<S: Steering> World<S> {
             first_slot,
             count,
             done: false,
-            withheld: false,
         });
         first
     }
@@ -159,19 +156,7 @@ impl<S: Steering> World<S> {
         if let Some(read) = window.handle_data(self.now, read, round_trips) {
             receivers.iter_mut().for_each(|receiver| receiver.follow(read));
         }
-        let (held, tcp) = (multipath.reassembly.held(), usize::from(self.flows[packet.flow as usize].tcp.0));
-        let own = receivers[subflow].offered(&self.configs[tcp]);
-        let withheld = read == 0 && window.would_shrink(subflow, own, held);
-        receivers[subflow].note_connection(window.is_short(held), withheld);
-        multipath.withheld |= withheld;
-        if read > 0 && std::mem::take(&mut multipath.withheld) {
-            let (first, data_seq) = (multipath.first, multipath.reassembly.data_ack());
-            for (flow, slot) in (first..).zip(slots).filter(|(flow, _)| *flow != packet.flow) {
-                if let Some(ack) = self.receivers[slot].handle_read(&self.configs[tcp]) {
-                    self.reply(flow, Packet { data_seq, ..ack });
-                }
-            }
-        }
+        receivers[subflow].note_connection(window.is_short(multipath.reassembly.held()));
     }
 
     /// A connection has sent all its data, or was never established.

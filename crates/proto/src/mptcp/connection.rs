@@ -62,6 +62,8 @@ pub(super) struct Subflow {
     /// The next data segment that it has not sent, for the redundant scheduler.
     pub(super) redundant_next: u32,
     pub(super) share: Share,
+    /// When its last ACK came: with nothing in flight also when it was last used.
+    pub(super) heard: Time,
     /// From when on it may carry data; [`Time::MAX`] before that is known.
     pub(super) ready_at: Time,
     /// When the third packet of its handshake goes, or goes again; [`Time::MAX`]: it does not.
@@ -238,8 +240,9 @@ impl Connection {
             moved = true;
         }
         self.window_end = self.window_end.max(packet.data_seq.saturating_add(packet.window));
+        let own = &mut self.subflows[subflow];
+        own.heard = now;
         if acked.segments > 0 {
-            let own = &mut self.subflows[subflow];
             let gone = (acked.segments as usize).min(own.mapping.len());
             own.mapping.drain(..gone);
             own.base += acked.segments;
@@ -248,7 +251,7 @@ impl Connection {
                 self.saturated = false;
             }
         }
-        if acked.signals.any() {
+        if acked.signals != Signals::default() {
             self.handle_signals(config, subflows, subflow, acked.signals);
         }
         if acked.in_avoidance > 0 {
@@ -361,6 +364,7 @@ impl Subflow {
             base: 0,
             redundant_next: 0,
             share: Share::default(),
+            heard: Time::ZERO,
             ready_at: Time::MAX,
             confirm_at: Time::MAX,
             pace: 0.0,

@@ -18,7 +18,7 @@ pub(super) struct Shared {
 }
 
 /// What a subflow keeps for coupling.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Share {
     /// Of its window for each segment acknowledged, and what has not become a segment yet; Q32.
     growth: i64,
@@ -32,8 +32,8 @@ pub(super) struct Share {
 
 /// Payload of a segment in bytes: segments are counted here, and all are alike.
 const MSS: u32 = 1_448;
-/// How much longer than its round trips a subflow may be without a packet, and count: the least timeout (`TCP_RTO_MIN`), after
-/// which slow start begins again.
+/// How much longer than a round trip a subflow may be without a packet, and count: the least timeout (`TCP_RTO_MIN`), after which
+/// slow start begins again.
 const IDLE: Span = Span::from_millis(200);
 
 impl Coupling {
@@ -115,8 +115,8 @@ impl Subflow {
             _ => return None,
         };
         let rtt = sender.srtt().filter(|_| !self.failed)?;
-        // An idle subflow's window is of another time. The last ACK came a round trip after the last segment.
-        let idle = sender.in_flight() == 0 && now.since(sender.last_sent()) > rtt + rtt + IDLE;
+        // An idle subflow's window is of another time.
+        let idle = sender.in_flight() == 0 && now.since(self.heard) > rtt + IDLE;
         (!idle).then(|| self.path_of(window, rtt))
     }
 

@@ -59,13 +59,12 @@ impl Mainline {
         }
     }
 
-    /// An ACK of a subflow has come. Its buffer grows only while its window has more room than there is data
-    /// (`tcp_should_expand_sndbuf`).
+    /// An ACK of a subflow has come. Its buffer grows with its window: when the kernel asks, a few segments of the window are
+    /// always free (`tcp_should_expand_sndbuf`).
     pub(super) fn note_ack(&mut self, now: Time, subflow: usize, sender: &Sender) {
         let Some(own) = self.subflows.get_mut(subflow) else { return };
         own.heard = now;
-        let has_room = f64::from(sender.queued()) < sender.cwnd();
-        let window = if has_room { sender.cwnd().max(INITIAL_WINDOW) } else { INITIAL_WINDOW };
+        let window = sender.cwnd().max(INITIAL_WINDOW);
         if window > own.widest {
             self.buffer += BUFFERED * (window - own.widest);
             own.widest = window;

@@ -22,17 +22,16 @@ pub struct ReceiveWindow {
     copied: u32,
     since: Time,
     round_trip: Span,
-    /// The end of what was offered, which all subflows share, and how much each offered last (`rcv_wnd_sent`, `rcv_wnd`).
+    /// The end of what was offered, which all subflows share (`rcv_wnd_sent`).
     end: u32,
-    offered: Vec<u32>,
 }
 
 impl ReceiveWindow {
     /// The first window: half of the 131,072 bytes of `tcp_rmem`, in segments.
     pub const FIRST: u32 = window::FIRST;
 
-    /// The window of a connection of `subflows` subflows whose buffer holds at most `limit` segments.
-    pub fn new(subflows: usize, limit: u32) -> Self {
+    /// The window of a connection whose buffer holds at most `limit` segments.
+    pub fn new(limit: u32) -> Self {
         ReceiveWindow {
             buffer: window::BUFFER.min(limit),
             limit,
@@ -42,7 +41,6 @@ impl ReceiveWindow {
             since: Time::ZERO,
             round_trip: Span::ZERO,
             end: 0,
-            offered: vec![0; subflows],
         }
     }
 
@@ -86,18 +84,9 @@ impl ReceiveWindow {
 
     /// What an ACK of a subflow offers that would offer `own` by itself, while the first missing segment is `data_ack` and `held`
     /// wait for it: no less than another subflow has offered (`mptcp_set_rwin`).
-    pub fn offer(&mut self, subflow: usize, own: u32, data_ack: u32, held: u32) -> u32 {
+    pub fn offer(&mut self, own: u32, data_ack: u32, held: u32) -> u32 {
         self.end = self.end.max(data_ack.saturating_add(own.min(self.free(held))));
-        let window = self.end - data_ack;
-        if let Some(offered) = self.offered.get_mut(subflow) {
-            *offered = window;
-        }
-        window
-    }
-
-    /// Whether that would be less than the subflow offered last. Then an ACK waits for the application (`__tcp_ack_snd_check`).
-    pub fn would_shrink(&self, subflow: usize, own: u32, held: u32) -> bool {
-        own.min(self.free(held)) < self.offered.get(subflow).copied().unwrap_or(0)
+        self.end - data_ack
     }
 
     fn free(&self, held: u32) -> u32 {
@@ -129,8 +118,8 @@ mod tests {
 
     #[test]
     fn it_grows_with_what_was_read_in_a_round_trip() {
-        let mut window = ReceiveWindow::new(2, 10_000);
-        assert_eq!((window.offer(0, 45, 0, 0), window.offer(0, MUCH, 0, 0)), (45, 60));
+        let mut window = ReceiveWindow::new(10_000);
+        assert_eq!((window.offer(45, 0, 0), window.offer(MUCH, 0, 0)), (45, 60));
         assert_eq!(read(&mut window, 1..=99, &[HEARD]), []);
         // 100 in a round trip instead of 10: 200, and twice 200 times 90 tenths.
         assert_eq!(read(&mut window, 100..=101, &[HEARD]), [100]);
@@ -144,7 +133,7 @@ mod tests {
 
     #[test]
     fn it_counts_as_smaller_while_a_subflow_that_joined_has_received_nothing() {
-        let mut window = ReceiveWindow::new(2, 10_000);
+        let mut window = ReceiveWindow::new(10_000);
         read(&mut window, 1..=9, &[HEARD]);
         let mut take = |millis: u64, second: Option<Span>, expected: [u32; 2]| {
             let now = Time::ZERO + Span::from_millis(millis);
@@ -161,7 +150,7 @@ mod tests {
     #[test]
     fn what_was_read_lets_it_grow_to_as_many_segments_whether_or_not_their_memory_is_known() {
         let grown = |joined: &[Option<Span>]| {
-            let mut window = ReceiveWindow::new(2, 10_000);
+            let mut window = ReceiveWindow::new(10_000);
             assert_eq!(read(&mut window, 1..=100, joined), [100]);
             (window.known, window.buffer)
         };
@@ -171,22 +160,21 @@ mod tests {
     }
 
     #[test]
-    fn subflows_share_the_end_of_what_is_offered_and_an_ack_that_offers_less_waits() {
-        let mut window = ReceiveWindow::new(2, 10_000);
-        assert_eq!(window.offer(0, 50, 0, 0), 50);
-        // The other would offer less by itself, and may send as much.
-        assert_eq!(window.offer(1, 45, 10, 0), 45);
-        assert_eq!(window.offer(1, 30, 10, 0), 45);
-        assert!(window.would_shrink(1, 44, 0) && !window.would_shrink(1, 45, 0));
-        // Of 60 only 40 are free.
-        assert!(window.would_shrink(1, 45, 20));
+    fn subflows_share_the_end_of_what_is_offered() {
+        let mut window = ReceiveWindow::new(10_000);
+        assert_eq!(window.offer(50, 0, 0), 50);
+        // Another would offer less by itself, and may send as much.
+        assert_eq!(window.offer(45, 10, 0), 45);
+        assert_eq!(window.offer(30, 10, 0), 45);
+        // Of 60 only 40 are free, and what was offered stays so.
+        assert_eq!(window.offer(45, 10, 20), 45);
     }
 
     #[test]
     fn it_never_exceeds_the_limit() {
-        let mut window = ReceiveWindow::new(2, 60);
+        let mut window = ReceiveWindow::new(60);
         assert_eq!(read(&mut window, 1..=1_000, &[HEARD]), []);
         assert_eq!((window.buffer, window.free(0)), (60, 60));
-        assert_eq!(ReceiveWindow::new(2, 20).free(0), 20);
+        assert_eq!(ReceiveWindow::new(20).free(0), 20);
     }
 }

@@ -7,7 +7,7 @@ use sidestep_net::{Span, Time};
 
 use super::*;
 use crate::{
-    packet::{Kind, Packet},
+    packet::{Flags, Kind, Packet},
     tcp::{self, Sender, State},
 };
 
@@ -19,6 +19,8 @@ struct Rig {
     senders: Vec<Sender>,
     connection: Connection,
     now: Time,
+    /// Congestion marks packets, and loses none.
+    marks: bool,
 }
 
 impl Rig {
@@ -33,7 +35,7 @@ impl Rig {
         connection.supply(1 << 20);
         let mut senders = vec![Sender::new(&tcp); subflows];
         senders.iter_mut().for_each(Sender::open);
-        Rig { tcp, config, senders, connection, now: Time::ZERO + Span::from_millis(1) }
+        Rig { tcp, config, senders, connection, now: Time::ZERO + Span::from_millis(1), marks: tcp.ecn }
     }
 
     /// Time goes on by `span`, and then a subflow gets an ACK, a loss or a timeout.
@@ -101,7 +103,7 @@ fn under_the_scheduler_of_linux_a_burst_ends_with_the_window_and_the_next_goes_t
 const COUPLED: [Coupling; 3] = [Coupling::Lia, Coupling::Olia, Coupling::Balia];
 
 fn profiles() -> [tcp::Config; 2] {
-    [tcp::Config::rfc(), tcp::Config::linux()]
+    [tcp::Config::rfc(), tcp::Config::linux()].map(|tcp| tcp::Config { ecn: false, ..tcp })
 }
 
 impl Rig {
@@ -116,8 +118,11 @@ impl Rig {
                 let sent = Time::from_nanos(self.now.as_nanos() - trip * CENTISECOND.as_nanos());
                 let (una, out) = (sender.una(), sender.in_flight());
                 let ack = Packet { kind: Kind::Ack, sent, seq: una + out, window: 1 << 20, ..Packet::default() };
+                let marked = Flags::when(self.marks, Flags::ECE);
                 let packet = match sender.state() {
-                    State::SynSent => Packet { kind: Kind::SynAck, seq: 0, ..ack },
+                    State::SynSent => Packet { kind: Kind::SynAck, seq: 0, flags: marked, ..ack },
+                    _ if out == 0 => continue,
+                    State::Open if loses(subflow, sender) && self.marks => Packet { flags: marked, ..ack },
                     State::Open if loses(subflow, sender) => Packet { seq: una, sack: [(1, 4), (0, 0), (0, 0)], ..ack },
                     _ => ack,
                 };
@@ -141,13 +146,13 @@ impl Rig {
 const CENTISECOND: Span = Span::from_millis(10);
 
 /// Two subflows of 60 and 20 ms, whose rates differ by more than a half, or of 60 and 50 ms, with windows of tens of packets. The
-/// first loses a segment.
+/// first loses a segment, or one is marked.
 #[test]
 fn a_loss_leaves_what_the_algorithm_says_in_each_profile() {
     let mut halves = 0;
     for (tcp, trips) in profiles().into_iter().flat_map(|tcp| [(tcp, [6, 2]), (tcp, [6, 5])]) {
-        for coupling in COUPLED {
-            let mut rig = Rig::avoiding(coupling, &tcp, &trips);
+        for (coupling, ecn) in COUPLED.into_iter().flat_map(|coupling| [(coupling, false), (coupling, true)]) {
+            let mut rig = Rig::avoiding(coupling, &tcp::Config { ecn, ..tcp }, &trips);
             // Up to a tick before the end of the first's round trip.
             rig.pass(&trips, 6 * 5 * 4 - 1, |_, _| false);
             let [first, second] = [0, 1].map(|at| rig.senders[at].cwnd());
@@ -155,20 +160,21 @@ fn a_loss_leaves_what_the_algorithm_says_in_each_profile() {
             let kept = if coupling == Coupling::Balia { 1.0 - a.min(1.5) / 2.0 } else { 0.5 };
             halves += u32::from((kept - 0.5).abs() < 0.02);
             rig.pass(&trips, 1, |at, _| at == 0);
-            let about = format!("{coupling:?}, {:?}, {trips:?}: {first} beside {second}", tcp.profile);
+            let about = format!("{coupling:?}, {:?}, {ecn}, {trips:?}: {first} beside {second}", tcp.profile);
             let left = rig.senders[0].ssthresh();
-            assert_eq!(rig.senders[0].state(), State::Recovery, "{about}");
+            let reduced = if ecn { State::Reduced } else { State::Recovery };
+            assert_eq!(rig.senders[0].state(), reduced, "{about}");
             let share = &rig.connection.subflows[0].share;
             assert_eq!((share.looked, share.credit), (Time::ZERO, 0), "{about}: it looks anew");
             assert!((left - first * kept).abs() <= 1.0, "{about}: {left} and not {kept}");
-            // The retransmission is acknowledged. The ACK may bring a segment.
+            // What was sent meanwhile is acknowledged. That ACK may bring a segment.
             rig.pass(&trips, 6, |_, _| false);
             assert_eq!(rig.senders[0].state(), State::Open, "{about}");
             let grown = rig.senders[0].cwnd() - left;
             assert!((0.0..=1.0).contains(&grown), "{about}: {left} becomes {}", rig.senders[0].cwnd());
         }
     }
-    assert_eq!(halves, 8, "the shares of LIA and OLIA alone are halves");
+    assert_eq!(halves, 16, "the shares of LIA and OLIA alone are halves");
 }
 
 /// One subflow of 60 ms whose window grows from twenty segments.
@@ -184,7 +190,7 @@ fn a_subflow_alone_grows_by_a_segment_in_a_round_trip() {
     }
 }
 
-/// Two subflows of 60 ms, of which one has nothing to send, times out, or is lost in a window reduction.
+/// Two subflows of 60 ms, of which one is in a recovery, then times out, or has nothing to send.
 #[test]
 fn a_subflow_that_is_idle_or_timed_out_does_not_count_and_one_in_recovery_does_with_its_threshold() {
     for tcp in profiles() {
@@ -206,6 +212,10 @@ fn a_subflow_that_is_idle_or_timed_out_does_not_count_and_one_in_recovery_does_w
             rig.time_out(1);
         }
         assert_eq!(path(&rig), None);
+        // The next timeout is not another loss.
+        let noted = rig.connection.subflows[1].share;
+        rig.time_out(1);
+        assert_eq!((rig.senders[1].backoff(), rig.connection.subflows[1].share), (2, noted));
         rig.pass(&[6, u64::MAX], 24, |_, _| false);
         assert_eq!(counted(&rig), 1);
         // All is acknowledged, and no more is given to it.
@@ -223,7 +233,7 @@ fn a_subflow_that_is_idle_or_timed_out_does_not_count_and_one_in_recovery_does_w
 /// One subflow of 60 ms of Linux, of which a segment only seemed lost: the answer echoes when it was sent first.
 #[test]
 fn what_was_acknowledged_before_a_needless_recovery_counts_on() {
-    let mut rig = Rig::avoiding(Coupling::Olia, &tcp::Config::linux(), &[6]);
+    let mut rig = Rig::avoiding(Coupling::Olia, &profiles()[1], &[6]);
     let between = |rig: &Rig| rig.connection.subflows[0].path(rig.now, &rig.senders[0]).unwrap().between_losses / 1_448;
     let (before, window) = (between(&rig), rig.senders[0].cwnd());
     let sent = rig.now;

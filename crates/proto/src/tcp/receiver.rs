@@ -53,8 +53,6 @@ mod flag {
     pub(super) const SUBFLOW: u8 = 16;
     /// More than half of that connection's buffer is taken.
     pub(super) const SHORT: u8 = 32;
-    /// Two segments are no reason for an ACK.
-    pub(super) const WITHHELD: u8 = 64;
 }
 
 impl Receiver {
@@ -89,17 +87,10 @@ impl Receiver {
         }
     }
 
-    /// A segment of a connection is about to be handled: records whether more than half of the connection's buffer is taken, and
-    /// whether ACKs of two segments are withheld until the application has read (`__tcp_ack_snd_check`).
+    /// A segment of a connection is about to be handled: records whether more than half of the connection's buffer is taken.
     #[inline]
-    pub fn note_connection(&mut self, short: bool, withheld: bool) {
-        let noted = if short { flag::SHORT } else { 0 } | if withheld { flag::WITHHELD } else { 0 };
-        self.flags = self.flags & !(flag::SHORT | flag::WITHHELD) | noted;
-    }
-
-    /// The application has read from the connection: returns an ACK that was withheld (`mptcp_cleanup_rbuf`).
-    pub fn handle_read(&mut self, config: &Config) -> Option<Packet> {
-        if self.pending < config.ack_every { None } else { self.answer_now() }
+    pub fn note_connection(&mut self, short: bool) {
+        self.flags = self.flags & !flag::SHORT | if short { flag::SHORT } else { 0 };
     }
 
     /// Handles a SYN; returns the SYN-ACK, if it is answered: Linux does not answer each that comes again.

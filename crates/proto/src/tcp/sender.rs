@@ -207,12 +207,6 @@ impl Sender {
         }
     }
 
-    /// When a segment was last sent, or sent again.
-    #[inline]
-    pub(crate) fn last_sent(&self) -> Time {
-        self.transfer.last_sent
-    }
-
     /// Segments sent and not acknowledged.
     #[inline]
     pub fn in_flight(&self) -> u32 {

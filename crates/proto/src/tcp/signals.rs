@@ -42,10 +42,11 @@ impl Signals {
     /// That was taken back, as nothing was lost.
     pub const UNDONE: u16 = 512;
 
-    /// Whether there is any event.
+    /// Whether there is any event for a driver; what was [shrunk](Self::shrunk) or [undone](Self::undone) is for the MPTCP
+    /// connection.
     #[inline]
     pub fn any(self) -> bool {
-        self.bits != 0
+        self.bits as u8 != 0
     }
 
     /// A round trip has ended.

@@ -401,13 +401,10 @@ impl Receiver {
     /// Whether an ACK goes now; otherwise sets a timer for it.
     #[inline(always)]
     fn must_answer(&mut self, acks: &mut Acks, config: &Config, now: Time) -> bool {
+        // Of a subflow, too, whatever the connection's window does: what it received is the connection's by now, so that nothing of
+        // it waits for the application (`rcv_nxt - copied_seq < sk_rcvlowat` in `__tcp_ack_snd_check`).
         if self.pending >= config.ack_every {
-            if self.flags & flag::WITHHELD == 0 {
-                return true;
-            }
-            if self.flags & flag::SHORT != 0 {
-                self.quick = 0;
-            }
+            return true;
         }
         if self.quick > 0 || acks.now {
             return true;

@@ -130,20 +130,6 @@ fn subflow() -> (Receiver, impl Fn(&mut Receiver, u32) -> Vec<u32>) {
 }
 
 #[test]
-fn a_subflow_acknowledges_two_segments_unless_that_has_to_wait_until_the_application_has_read() {
-    let config = Config { ack_every: 2, ..linux() };
-    let (mut receiver, take) = subflow();
-    let next = receiver.received();
-    assert_eq!([0, 1].map(|one| take(&mut receiver, next + one).len()), [0, 1]);
-    receiver.note_connection(false, true);
-    assert!((2..8).all(|one| take(&mut receiver, next + one).is_empty()));
-    assert_eq!(receiver.handle_read(&config).map(|ack| ack.seq), Some(next + 8));
-    assert_eq!(receiver.handle_read(&config), None);
-    receiver.note_connection(false, false);
-    assert_eq!([8, 9].map(|one| take(&mut receiver, next + one).len()), [0, 1]);
-}
-
-#[test]
 fn a_subflow_whose_connections_buffer_has_grown_acknowledges_each_segment_until_it_offers_that() {
     let config = linux();
     let (mut receiver, take) = subflow();
@@ -153,7 +139,7 @@ fn a_subflow_whose_connections_buffer_has_grown_acknowledges_each_segment_until_
     assert!((0..100).all(|one| take(&mut receiver, next + one) == [next + one + 1]));
     assert_eq!(receiver.offered(&config), before + 200);
     // No more segment than the window's growth allows goes at once while little of the connection's buffer is left.
-    receiver.note_connection(true, true);
+    receiver.note_connection(true);
     assert_eq!([100, 101, 102].map(|one| take(&mut receiver, next + one).len()), [1, 1, 1]);
 }
 
