@@ -165,7 +165,7 @@ fn shared(algorithm: Algorithm, code: &Map<'_>) -> Result<Option<OwnedFd>> {
 }
 
 /// Whether the kernel has links for what it registers (Linux 6.4), so that it removes that with its last holder.
-fn has_links() -> bool {
+pub fn has_links() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|char: char| !char.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 4)

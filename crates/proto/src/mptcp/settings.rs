@@ -49,7 +49,8 @@ pub enum PathManager {
 pub enum Scheduler {
     /// The one with the shortest round-trip time.
     MinRtt,
-    /// One after the other.
+    /// One after the other; `roundrobin` in the former MPTCP Linux and SEMPER's paper.
+    #[serde(alias = "roundrobin")]
     RoundRobin,
     /// All: each segment goes over every subflow.
     Redundant,
