@@ -7,7 +7,7 @@ SIDESTEP := target/release/sidestep
 # What is packed, booted and walked through: what `make build` makes, or a program that is built.
 BUILT := $(if $(SIDESTEP_PROGRAM),deps,build)
 
-.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab soak-inrpp inrpp-sweep semper-lab irc-lab inrpp-lab bench bench-policy bench-inrpp bench-mptcp-pm bench-ns3 measure docs deb test-deb package clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab soak-inrpp inrpp-sweep semper-lab coupled-lab irc-lab inrpp-lab bench bench-policy bench-inrpp bench-mptcp-pm bench-ns3 measure docs deb test-deb package clean
 
 all: build
 
@@ -90,8 +90,11 @@ bench-mptcp-pm: ## 1,000 MPTCP connections of 8 subflows: latency, leaks, time o
 inrpp-sweep: deps ## INRPP beside plain TCP in 648 cells, and in Abilene and a fat tree, as CSV: ten minutes
 	$(CARGO) test --locked -p sidestep-sim -p sidestep-systems --test inrpp -- --ignored --nocapture --test-threads 1 sweep::
 
-semper-lab: build ## Scenarios of the SEMPER paper's figures in the lab, scaled down: three quarters of an hour
+semper-lab: build ## Scenarios of the SEMPER paper's figures in lab and simulator, coupled and not, scaled down: an hour and a half
 	$(SUDO) scripts/semper-lab --sidestep $(SIDESTEP)
+
+coupled-lab: build ## RFC 6356's goals of coupled congestion control in lab and simulator: an hour and a half
+	$(SUDO) scripts/coupled-lab --sidestep $(SIDESTEP)
 
 inrpp-lab: build ## INRPP for unmodified hosts, in the lab and the simulator: half an hour
 	$(SUDO) scripts/inrpp-lab --sidestep $(SIDESTEP)

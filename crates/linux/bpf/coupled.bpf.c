@@ -5,7 +5,7 @@
  * would set the pacing rate, by which MPTCP's scheduler chooses.
  *
  * There is no map. About once in a round trip a subflow looks at its connection's list of subflows, read-only: it takes the sums of
- * another that are not older than a round trip, and adds up what comes before those. A subflow alone grows as Reno does.
+ * the first whose sums are not older than a round trip, or adds them up itself. A subflow alone grows as Reno does.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
@@ -71,7 +71,7 @@ static __always_inline __u64 between_losses(const struct coupled *of, __u64 acke
 	return pc_most(acked - of->mark, of->before);
 }
 
-/* Notes a subflow, or whose sums are recent; returns whether the walk is over. */
+/* Adds a subflow, or takes its sums if they are recent; returns whether the walk is over. */
 static long look(__u32 index, struct walk *walk)
 {
 	struct mptcp_subflow_context *context;
