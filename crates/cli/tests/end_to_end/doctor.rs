@@ -74,7 +74,7 @@ fn what_is_taken_away_is_found_missing_and_nothing_else() {
     without(
         "mount -t tmpfs none /sys/kernel",
         3,
-        &["balancer", "btf", "cgroup-attach", "divert", "path-changer", "tc-bpf"],
+        &["balancer", "btf", "cgroup-attach", "coupled", "divert", "path-changer", "tc-bpf"],
     );
     let groups = format!("umount -l {}", cgroup::mount_point().unwrap().display());
     // Root reaches them nevertheless: through the init process, or by a mount of its own.
@@ -125,13 +125,21 @@ fn the_capabilities_of_the_units_are_enough_and_none_is_too_many() {
         let report = parsed(&run_with(&room, capabilities));
         report["ready"][part].as_bool().unwrap_or_else(|| panic!("{report:#}"))
     };
-    let path_manager = capabilities(include_str!("../../../../packaging/sidestep-mptcp-pm.service"));
-    for (part, needed) in [("agent", &agent), ("router", &router), ("mptcp-pm", &path_manager)] {
+    for (part, needed) in [("agent", &agent), ("router", &router)] {
         assert!(ready(part, needed), "{part} with {needed:?}");
         for one in needed {
             let others: Vec<_> = needed.iter().filter(|other| *other != one).copied().collect();
             assert!(!ready(part, &others), "{part} with {others:?}");
         }
+    }
+    // Without congestion control the path manager needs only the first.
+    let path_manager = capabilities(include_str!("../../../../packaging/sidestep-mptcp-pm.service"));
+    assert!(ready("mptcp-pm", &["NET_ADMIN"]) && !ready("mptcp-pm", &["BPF", "PERFMON"]));
+    let coupled = |capabilities: &[&str]| state(&parsed(&run_with(&room, capabilities)), "coupled");
+    assert_eq!(coupled(&path_manager), "present");
+    for one in &path_manager {
+        let others: Vec<_> = path_manager.iter().filter(|other| *other != one).copied().collect();
+        assert_ne!(coupled(&others), "present", "with {others:?}");
     }
     let verdict = run_with(&room, &router);
     assert!(verdict.error(3).contains("CAP_PERFMON"), "{verdict:?}");

@@ -14,16 +14,19 @@ fn the_path_managers_file_is_checked_with_line_and_caret() {
     let good = room.write("good.toml", include_str!("../../../../packaging/mptcp-pm.toml"));
     assert_eq!(
         room.run(&["mptcp-pm", "--check", "--config", &good]).stdout,
-        "in order: 32 subflows (ndiffports), 0 rules\n"
+        "in order: 32 subflows (ndiffports), 0 rules, congestion off\n"
     );
     let json = room.run(&["mptcp-pm", "--check", "--json", "--subflows", "8", "--config", &good]);
     let json: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!((&json["schema"], &json["subflows"], &json["mode"]), (&1.into(), &8.into(), &"ndiffports".into()));
+    let coupled = room.run(&["mptcp-pm", "--check", "--json", "--congestion", "olia", "--config", &good]);
+    assert_eq!(serde_json::from_str::<Value>(&coupled.stdout).unwrap()["congestion"], "olia");
     let bad = room.write("bad.toml", "[subflows]\ncount = 0\n");
     let ended = room.run(&["mptcp-pm", "--check", "--config", &bad]);
     assert!(ended.complaint(2).contains("bad.toml:2:9: it must be from 1 to 128"), "{ended:?}");
     assert!(ended.stderr.contains('^'), "{ended:?}");
     room.run(&["mptcp-pm", "--mode", "backup"]).complaint(2);
+    room.run(&["mptcp-pm", "--congestion", "vegas"]).complaint(2);
     room.run(&["mptcp-pm", "--subflows", "200"]).complaint(2);
 }
 

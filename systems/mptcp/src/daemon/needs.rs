@@ -14,9 +14,6 @@ pub const PATH_MANAGER: Part = Part {
         ("net-admin", "MPTCP's path manager takes no request, and the kernel no route"),
         ("mptcp", "no scenario over MPTCP, and no path manager"),
         ("mptcp-pm", "no path manager: connections of MPTCP get the subflows that the kernel opens"),
-        ("capabilities", "no `sidestep mptcp-pm --congestion`"),
-        ("perfmon", "no `sidestep mptcp-pm --congestion`"),
-        ("cgroup2", "no `sidestep mptcp-pm --congestion`"),
         ("sock-diag", "no measures of connections, hence no lab, and no path manager"),
     ],
 };
