@@ -227,7 +227,7 @@ fn parameters_that_do_not_fit_are_errors_that_show_which_and_why() {
     parameter `gamma` is given twice
     `gamma` is not a parameter; write `name=value`, with commas between several
     `pathchanger` has no parameter `mark_mask`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gain_guard, gamma, initial, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, policy, queue_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
-    scheduler: unknown variant `best`, expected one of `min-rtt`, `round-robin`, `redundant`, `linux`
+    scheduler: unknown variant `best`, expected one of `min-rtt`, `round-robin`, `roundrobin`, `redundant`, `linux`
     subflows must be between 1 and 64
     source_ports: unknown variant `odd`, expected one of `random`, `consecutive`, `linux`
     join_interval: `3` is not a time; write a number and a unit, such as `50 ms`

@@ -3,6 +3,7 @@
 use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
     process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use nix::sys::socket::{setsockopt, sockopt};
@@ -18,6 +19,12 @@ use crate::{
     SECOND,
     support::{Connection, Pair, PathManager, Transfer, accept_only, config, mptcp_socket, pair, state},
 };
+
+/// What is registered holds for the whole machine, so that only one of these tests may run.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A client and a server whose path managers couple connections.
 fn coupled(pair: &Pair, algorithm: Algorithm) -> (PathManager, PathManager) {
@@ -53,6 +60,7 @@ fn every_subflow_of_both_ends_is_coupled_over_both_families_and_data_arrive() {
     if !root_or_skip("coupled congestion control") {
         return;
     }
+    let _alone = alone();
     for algorithm in Algorithm::ALL {
         let pair = pair();
         let (client, server) = coupled(&pair, algorithm);
@@ -79,6 +87,7 @@ fn tcp_and_a_programs_own_choice_are_left_alone() {
     if !root_or_skip("coupled congestion control") {
         return;
     }
+    let _alone = alone();
     let pair = pair();
     let (client, _server) = coupled(&pair, Algorithm::Olia);
     // TCP, and MPTCP to a server that does not speak it.
@@ -125,6 +134,7 @@ fn connections_stay_coupled_when_the_path_manager_goes_and_new_ones_have_the_hos
     if !root_or_skip("coupled congestion control") {
         return;
     }
+    let _alone = alone();
     let pair = pair();
     let (client, server) = coupled(&pair, Algorithm::Olia);
     let connection = connected(&pair, "fd42::2");
@@ -153,6 +163,7 @@ fn every_byte_arrives_while_coupled_subflows_die_and_join_and_after_idle_times_w
     if !root_or_skip("coupled congestion control") {
         return;
     }
+    let _alone = alone();
     for (algorithm, ecn) in [(Algorithm::Olia, "1"), (Algorithm::Balia, "0")] {
         let pair = pair();
         for host in [&pair.client, &pair.server] {
@@ -193,6 +204,7 @@ fn a_dry_run_registers_nothing_and_another_algorithm_is_for_new_connections() {
     if !root_or_skip("coupled congestion control") {
         return;
     }
+    let _alone = alone();
     let pair = pair();
     let balia = config("count = 4\n[congestion]\nalgorithm = \"balia\"");
     let dry = PathManager::start_with(&pair.client, balia, state(), |options| options.dry_run = true);
