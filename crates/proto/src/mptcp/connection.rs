@@ -63,7 +63,7 @@ pub(super) struct Subflow {
     pub(super) redundant_next: u32,
     pub(super) share: Share,
     /// When its last ACK came: with nothing in flight also when it was last used.
-    pub(super) heard: Time,
+    pub(super) last_ack: Time,
     /// From when on it may carry data; [`Time::MAX`] before that is known.
     pub(super) ready_at: Time,
     /// When the third packet of its handshake goes, or goes again; [`Time::MAX`]: it does not.
@@ -241,7 +241,7 @@ impl Connection {
         }
         self.window_end = self.window_end.max(packet.data_seq.saturating_add(packet.window));
         let own = &mut self.subflows[subflow];
-        own.heard = now;
+        own.last_ack = now;
         if acked.segments > 0 {
             let gone = (acked.segments as usize).min(own.mapping.len());
             own.mapping.drain(..gone);
@@ -265,7 +265,7 @@ impl Connection {
             self.saturated = false;
         }
         if let Some(mainline) = &mut self.mainline {
-            mainline.note_ack(now, subflow, &subflows[subflow]);
+            mainline.note_ack(subflow, &subflows[subflow]);
             if self.data_una == self.data_next {
                 mainline.deadline = Time::MAX;
             } else if moved || mainline.deadline == Time::MAX {
@@ -364,7 +364,7 @@ impl Subflow {
             base: 0,
             redundant_next: 0,
             share: Share::default(),
-            heard: Time::ZERO,
+            last_ack: Time::ZERO,
             ready_at: Time::MAX,
             confirm_at: Time::MAX,
             pace: 0.0,

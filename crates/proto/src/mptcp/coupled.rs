@@ -116,7 +116,7 @@ impl Subflow {
         };
         let rtt = sender.srtt().filter(|_| !self.failed)?;
         // An idle subflow's window is of another time.
-        let idle = sender.in_flight() == 0 && now.since(self.heard) > rtt + IDLE;
+        let idle = sender.in_flight() == 0 && now.since(self.last_ack) > rtt + IDLE;
         (!idle).then(|| self.path_of(window, rtt))
     }
 

@@ -38,8 +38,7 @@ pub(super) struct Mainline {
 
 #[derive(Clone, Debug)]
 struct Watched {
-    /// When its last ACK came, and the same at the last look.
-    heard: Time,
+    /// When its last ACK had come at the last look.
     seen: Time,
     /// How many times in a row no ACK had come since the look before.
     silent: u8,
@@ -49,7 +48,7 @@ struct Watched {
 
 impl Mainline {
     pub(super) fn new(subflows: usize) -> Self {
-        let watched = Watched { heard: Time::ZERO, seen: Time::ZERO, silent: 0, widest: 0.0 };
+        let watched = Watched { seen: Time::ZERO, silent: 0, widest: 0.0 };
         Mainline {
             deadline: Time::MAX,
             subflows: vec![watched; subflows],
@@ -61,9 +60,8 @@ impl Mainline {
 
     /// An ACK of a subflow has come. Its buffer grows with its window: when the kernel asks, a few segments of the window are
     /// always free (`tcp_should_expand_sndbuf`).
-    pub(super) fn note_ack(&mut self, now: Time, subflow: usize, sender: &Sender) {
+    pub(super) fn note_ack(&mut self, subflow: usize, sender: &Sender) {
         let Some(own) = self.subflows.get_mut(subflow) else { return };
-        own.heard = now;
         let window = sender.cwnd().max(INITIAL_WINDOW);
         if window > own.widest {
             self.buffer += BUFFERED * (window - own.widest);
@@ -94,10 +92,10 @@ impl Mainline {
     /// Looks at a subflow that has data (`mptcp_pm_subflow_chk_stale`): whether an ACK came since the last look. It
     /// is stale only if another received one recently (`mptcp_pm_nl_subflow_chk_stale`), as else its data has nowhere to
     /// go.
-    fn look(&mut self, subflow: usize) -> Look {
+    fn look(&mut self, subflow: usize, last_ack: Time) -> Look {
         let Some(own) = self.subflows.get_mut(subflow) else { return Look::Heard };
-        if own.seen != own.heard {
-            (own.seen, own.silent) = (own.heard, 0);
+        if own.seen != last_ack {
+            (own.seen, own.silent) = (last_ack, 0);
             return Look::Heard;
         }
         own.silent = own.silent.saturating_add(1);
@@ -132,7 +130,7 @@ impl Connection {
                 idle = idle.or(Some(index));
                 continue;
             }
-            match mainline.look(index) {
+            match mainline.look(index, own.last_ack) {
                 Look::Heard => own.failed = false,
                 Look::Stale if !own.failed => {
                     own.failed = true;

@@ -82,7 +82,7 @@ fn beside(context: &mut Context<'_>, case: &Case, control: &str, size: Size) -> 
     let (mut kept, mut used) = (Vec::new(), Vec::new());
     for seed in 1..=size.seeds {
         scenario.seed = u64::from(seed);
-        let folder = format!("{}-{control}/seed-{seed}", case.name.replace(' ', "-"));
+        let folder = format!("{}-{control}/seed-{seed}", case.name.replace([' ', '/'], "-"));
         context.simulate(&folder, &scenario, &[&system], 1)?;
         let [tcp, mptcp] = rates(&context.out.join(folder), size)?;
         // They share the link with each host.
