@@ -4,8 +4,9 @@
  * threshold are ours; slow start, PRR, undo and timeouts stay the kernel's. That needs cong_avoid: with cong_control nobody
  * would set the pacing rate, by which MPTCP's scheduler chooses.
  *
- * There is no map. About once in a round trip a subflow looks at its connection's list of subflows, read-only: it takes the sums of
- * the first whose sums are not older than a round trip, or adds them up itself. A subflow alone grows as Reno does.
+ * There is no map. From time to time a subflow looks at its connection's list of subflows, read-only. The first of the list adds all
+ * up; the others take its sums. Where those are no newer than what a subflow has, since the first is idle, slow or dying, it takes
+ * those of another, or adds up itself. A subflow alone grows as Reno does.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
@@ -30,6 +31,12 @@ extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 /* Longer without a packet, beyond a round trip: the least timeout (TCP_RTO_MIN), after which slow start begins again. */
 #define IDLE_US 200000
 
+/*
+ * A subflow looks again after as many segments, and not before a round trip is over. Where ACKs are few nothing of the others is in
+ * the cache, and each that is read costs more than all arithmetic.
+ */
+#define LOOK_AFTER 32
+
 enum { TCP_ESTABLISHED = 1, TCP_CLOSE_WAIT = 8 };
 enum { TCP_CA_CWR = 2, TCP_CA_RECOVERY = 3, TCP_CA_LOSS = 4 };
 
@@ -38,26 +45,30 @@ enum { TCP_CA_CWR = 2, TCP_CA_RECOVERY = 3, TCP_CA_LOSS = 4 };
  * harm, since the header clamps them.
  */
 struct coupled {
-	__u32 magic;
-	__u32 zero;    /* always 0, which the verifier does not know */
-	__u32 looked;  /* when this subflow looked at the others, in microseconds */
-	__u32 added;   /* when its sums were added up; they may be another's */
-	__u64 mark;    /* bytes acknowledged at the last loss */
-	__u64 before;  /* bytes between the two losses before */
+	/* What is added up, and how old the sums are. */
+	struct coupled_seen {
+		__u32 magic;
+		__u32 looked;  /* when this subflow looked at the others, in microseconds */
+		__u32 added;   /* when its sums were added up; they may be another's */
+		__u32 zero;    /* always 0, which the verifier does not know */
+		__u64 mark;    /* bytes acknowledged at the last loss */
+		__u64 before;  /* bytes between the two losses before */
+	} seen;
 	__s64 growth;  /* for each segment, Q32 */
-	__s64 credit;
+	__u32 credit;  /* the rest of a segment, Q32 */
+	__u32 since;   /* segments acknowledged since this subflow looked */
 	struct coupled_sums sums;
 };
 _Static_assert(sizeof(struct coupled) == sizeof(((struct inet_connection_sock *)0)->icsk_ca_priv), "fits, and no more");
 
 /* Of this form of the struct: another one needs another number. */
-#define MAGIC 0x6370316cU
+#define MAGIC 0x6370326cU
 
 struct walk {
 	struct list_head *next, *head;
 	struct coupled_sums sums;
 	__u32 now;
-	__u32 rtt;
+	__u32 recent; /* sums of this age are taken, in microseconds */
 	__u32 added;
 };
 
@@ -66,34 +77,55 @@ static __always_inline struct coupled *state_of(struct sock *sk)
 	return (struct coupled *)((struct inet_connection_sock *)sk)->icsk_ca_priv;
 }
 
-static __always_inline __u64 between_losses(const struct coupled *of, __u64 acked)
+static __always_inline void *state_at(void *sk)
+{
+	return sk + bpf_core_field_offset(struct inet_connection_sock, icsk_ca_priv);
+}
+
+static __always_inline __u64 between_losses(const struct coupled_seen *of, __u64 acked)
 {
 	return pc_most(acked - of->mark, of->before);
 }
 
-/* Adds a subflow, or takes its sums if they are recent; returns whether the walk is over. */
+/* Goes one subflow on; returns its socket, or 0. */
+static __always_inline void *next_of(struct walk *walk)
+{
+	struct mptcp_subflow_context *context = (void *)walk->next - bpf_core_field_offset(struct mptcp_subflow_context, node);
+
+	walk->next = READ(mptcp_subflow_context, context, node.next);
+	return READ(mptcp_subflow_context, context, tcp_sock);
+}
+
+/* Takes the sums of a subflow if they are recent; returns whether it did. `seen` is zero if nothing could be read. */
+static __always_inline int take(struct walk *walk, void *tp, struct coupled_seen *seen, __u32 recent)
+{
+	struct coupled *state = state_at(tp);
+
+	if (bpf_probe_read_kernel(seen, sizeof(*seen), state) || seen->magic != MAGIC)
+		return 0;
+	if (!seen->added || walk->now - seen->added > recent)
+		return 0;
+	if (bpf_probe_read_kernel(&walk->sums, sizeof(walk->sums), &state->sums))
+		return 0;
+	walk->added = seen->added;
+	return 1;
+}
+
+/* Adds a subflow, or takes its sums; returns whether the walk is over. */
 static long look(__u32 index, struct walk *walk)
 {
-	struct mptcp_subflow_context *context;
 	struct coupled_path path = {};
-	struct coupled other;
+	struct coupled_seen seen;
 	struct tcp_sock *tp;
 	__u32 state;
 
 	if (!walk->next || walk->next == walk->head)
 		return 1;
-	context = (void *)walk->next - bpf_core_field_offset(struct mptcp_subflow_context, node);
-	walk->next = READ(mptcp_subflow_context, context, node.next);
-	tp = (void *)READ(mptcp_subflow_context, context, tcp_sock);
+	tp = next_of(walk);
 	if (!tp)
 		return 0;
-	if (bpf_probe_read_kernel(&other, sizeof(other), (void *)tp + bpf_core_field_offset(struct inet_connection_sock, icsk_ca_priv)))
-		return 0;
-	if (other.magic == MAGIC && other.added && walk->now - other.added <= walk->rtt) {
-		walk->sums = other.sums;
-		walk->added = other.added;
+	if (take(walk, tp, &seen, walk->recent))
 		return 1;
-	}
 	state = READ(sock, tp, __sk_common.skc_state);
 	if (state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT)
 		return 0;
@@ -116,8 +148,8 @@ static long look(__u32 index, struct walk *walk)
 	/* While the window is reduced it is what is in flight (PRR); where it goes is the threshold. */
 	path.window = (__u64)path.mss * (state == TCP_CA_CWR || state == TCP_CA_RECOVERY ? READ(tcp_sock, tp, snd_ssthresh) :
 										    READ(tcp_sock, tp, snd_cwnd));
-	if (other.magic == MAGIC)
-		path.between_losses = between_losses(&other, READ(tcp_sock, tp, bytes_acked));
+	if (seen.magic == MAGIC)
+		path.between_losses = between_losses(&seen, READ(tcp_sock, tp, bytes_acked));
 	coupled_add(&walk->sums, &path);
 	return 0;
 }
@@ -125,17 +157,21 @@ static long look(__u32 index, struct walk *walk)
 /* Brings the sums up to date. */
 static __always_inline void look_at_all(struct sock *sk, struct coupled *own, __u32 now, __u32 rtt)
 {
+	/* What another has added up since this subflow looked is new to it. */
+	__u32 recent = own->seen.looked ? pc_most(now - own->seen.looked, rtt) : rtt;
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
 	struct mptcp_subflow_context *context;
-	__u32 zero = own->zero;
 	struct mptcp_sock *connection = 0;
+	__u32 zero = own->seen.zero;
+	struct coupled_seen seen;
 	/* From a number that the verifier does not know: its states of the walk then are all alike. */
 	struct walk walk = {
 		.sums = { zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero },
 		.now = now,
-		.rtt = rtt,
+		.recent = recent,
 		.added = now,
 	};
+	void *first;
 
 	/* Another protocol on top, as kTLS, keeps other things in icsk_ulp_data. */
 	if (tp->is_mptcp) {
@@ -146,23 +182,39 @@ static __always_inline void look_at_all(struct sock *sk, struct coupled *own, __
 	if (connection) {
 		walk.head = (void *)connection + bpf_core_field_offset(struct mptcp_sock, conn_list);
 		walk.next = READ(mptcp_sock, connection, conn_list.next);
-		bpf_loop(MAX_SUBFLOWS, look, &walk, 0);
+		first = next_of(&walk);
+		if (first == sk)
+			walk.recent = 0;
+		if (first == sk || !take(&walk, first, &seen, pc_most(recent, 2 * rtt))) {
+			walk.next = READ(mptcp_sock, connection, conn_list.next);
+			bpf_loop(MAX_SUBFLOWS, look, &walk, 0);
+		}
 	}
 	own->sums = walk.sums;
 	/* 0 is never. */
-	own->added = walk.added | 1;
+	own->seen.added = walk.added | 1;
 }
 
 static __always_inline struct coupled_path path_of(struct tcp_sock *tp, const struct coupled *own)
 {
 	struct coupled_path path = {
 		.window = (__u64)tp->snd_cwnd * tp->mss_cache,
-		.between_losses = between_losses(own, tp->bytes_acked),
+		.between_losses = between_losses(&own->seen, tp->bytes_acked),
 		.rtt = tp->srtt_us >> 3,
 		.mss = tp->mss_cache,
 	};
 
 	return path;
+}
+
+/* By the sums as they are. */
+static __noinline int set_growth(struct sock *sk, __u32 algorithm)
+{
+	struct coupled *own = state_of(sk);
+	struct coupled_path path = path_of((struct tcp_sock *)sk, own);
+
+	own->growth = coupled_growth(algorithm, &own->sums, &path);
+	return 0;
 }
 
 /* Not called while the window is reduced. */
@@ -171,7 +223,6 @@ static __always_inline void avoid(struct sock *sk, __u32 acked, __u32 algorithm)
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
 	__u32 cwnd = tp->snd_cwnd, now = tp->tcp_mstamp, rtt = tp->srtt_us >> 3, most;
 	struct coupled *own = state_of(sk);
-	struct coupled_path path;
 	__s64 credit;
 	__s32 change;
 
@@ -185,12 +236,13 @@ static __always_inline void avoid(struct sock *sk, __u32 acked, __u32 algorithm)
 			return;
 		cwnd = tp->snd_cwnd;
 	}
-	if (!own->looked || now - own->looked > rtt) {
+	if (!own->seen.looked || (own->since >= LOOK_AFTER && now - own->seen.looked > rtt)) {
 		look_at_all(sk, own, now, rtt);
-		own->looked = now | 1;
-		path = path_of(tp, own);
-		own->growth = coupled_growth(algorithm, &own->sums, &path);
+		own->seen.looked = now | 1;
+		own->since = 0;
+		set_growth(sk, algorithm);
 	}
+	own->since += acked;
 	credit = own->credit;
 	change = coupled_grown(&credit, own->growth, acked);
 	own->credit = credit;
@@ -202,6 +254,7 @@ static __always_inline void avoid(struct sock *sk, __u32 acked, __u32 algorithm)
 	else
 		cwnd = cwnd > 2 - change ? cwnd + change : 2;
 	tp->snd_cwnd = cwnd;
+	set_growth(sk, algorithm);
 }
 
 /* A loss, or a mark: also when the kernel enters CWR. */
@@ -213,9 +266,9 @@ static __always_inline __u32 threshold(struct sock *sk, __u32 algorithm)
 	struct coupled_sums sums = own->sums;
 	__u64 acked = tp->bytes_acked;
 
-	own->before = acked - own->mark;
-	own->mark = acked;
-	own->looked = 0;
+	own->seen.before = acked - own->seen.mark;
+	own->seen.mark = acked;
+	own->seen.looked = 0;
 	own->credit = 0;
 	if (algorithm != COUPLED_BALIA)
 		return tcp_reno_ssthresh(sk);
@@ -228,14 +281,14 @@ void BPF_PROG(sidestep_cinit, struct sock *sk)
 	struct coupled *own = state_of(sk);
 
 	__builtin_memset(own, 0, sizeof(*own));
-	own->mark = ((struct tcp_sock *)sk)->bytes_acked;
-	own->magic = MAGIC;
+	own->seen.mark = ((struct tcp_sock *)sk)->bytes_acked;
+	own->seen.magic = MAGIC;
 }
 
 SEC("struct_ops")
 void BPF_PROG(sidestep_cend, struct sock *sk)
 {
-	state_of(sk)->magic = 0;
+	state_of(sk)->seen.magic = 0;
 }
 
 /* There was no loss: what was acknowledged before counts on. */
@@ -244,8 +297,8 @@ __u32 BPF_PROG(sidestep_cundo, struct sock *sk)
 {
 	struct coupled *own = state_of(sk);
 
-	own->mark -= own->before;
-	own->looked = 0;
+	own->seen.mark -= own->seen.before;
+	own->seen.looked = 0;
 	return tcp_reno_undo_cwnd(sk);
 }
 
