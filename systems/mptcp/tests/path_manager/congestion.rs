@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What is registered holds for the whole machine, so that only one of these tests may run.
-fn alone() -> MutexGuard<'static, ()> {
+pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,6 +4,7 @@
 
 mod congestion;
 mod coupled_cost;
+mod coupled_growth;
 #[path = "../../../../crates/hostd/tests/support/daemon.rs"]
 #[expect(dead_code, reason = "the tests of edges use the rest")]
 mod daemon;
