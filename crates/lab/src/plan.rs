@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     /// A network of these links, named after their ends and with this weight; nodes in lower case are hosts.
-    fn network(links: &[(&str, &str, u32)]) -> Topology {
+    fn network(links: &[(&str, &str, u64)]) -> Topology {
         let mut topology = Topology::new();
         for (a, b, weight) in links {
             let queue = Queue { limit: QueueLimit::Bytes(Bytes::new(100_000)), ecn_threshold: None, red: None };

@@ -23,7 +23,7 @@ pub struct FlowArc {
     /// What it carries at most: above zero, finite, in any unit that all arcs share.
     pub capacity: f64,
     /// IGP weight, at least 1.
-    pub weight: u32,
+    pub weight: u64,
 }
 
 /// Why a maximum flow cannot be computed.

@@ -8,6 +8,7 @@ mod links;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +16,7 @@ use crate::{Rate, Span};
 
 pub use links::GraphLink;
 pub use topology::{Missing, usual_rate};
+pub use whole::{WeightError, WholeWeights};
 
 /// A network as its file has it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -107,8 +107,8 @@ pub struct Channel {
     pub loss: Ratio,
     /// Losses in bursts beside that; `None`: none.
     pub burst_loss: Option<BurstLoss>,
-    /// IGP weight of this direction, at least 1.
-    pub weight: u32,
+    /// IGP weight of this direction, from 1 to [`MAX_WEIGHT`].
+    pub weight: u64,
 }
 
 /// Whether one direction of a link carries packets.
@@ -204,6 +204,9 @@ pub enum TopologyError {
     },
 }
 
+/// The largest IGP weight of a link: the weights of a path through all nodes that there may be add up to less than 2⁶³.
+pub const MAX_WEIGHT: u64 = (1 << 47) - 1;
+
 /// Node numbers and link numbers must fit 16 bits of the address plan.
 pub(crate) const MAX_ITEMS: usize = 65_000;
 
@@ -250,6 +253,9 @@ impl Topology {
         for channel in [&link.ab, &link.ba] {
             if channel.weight == 0 {
                 return Err(bad("weight", "must be at least 1"));
+            }
+            if channel.weight > MAX_WEIGHT {
+                return Err(bad("weight", &format!("must be at most {MAX_WEIGHT}")));
             }
             let room = match channel.queue.limit {
                 QueueLimit::Packets(packets) => packets >= 1,

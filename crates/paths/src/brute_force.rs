@@ -10,7 +10,7 @@ use sidestep_net::{
 use crate::{Segment, SegmentRules};
 
 /// A link: its ends, and its weight there and back.
-pub(crate) type LinkSpec = (u32, u32, u32, u32);
+pub(crate) type LinkSpec = (u32, u32, u64, u64);
 
 /// A network of this many routers, whose links have no rate limit.
 pub(crate) fn network(routers: u32, links: &[LinkSpec]) -> Topology {
@@ -29,7 +29,7 @@ pub(crate) fn arb_network_with(hosts: u32) -> impl Strategy<Value = Topology> {
     let kind = prop_oneof![10 - hosts => Just(NodeKind::Router), hosts => Just(NodeKind::Host)];
     prop::collection::vec(kind, 2..=6).prop_flat_map(|kinds| {
         let count = kinds.len() as u32;
-        let weight = || prop_oneof![3 => Just(1u32), 1 => Just(2), 1 => Just(3)];
+        let weight = || prop_oneof![3 => Just(1u64), 1 => Just(2), 1 => Just(3)];
         // The second end is a step from the first one, so that no link is a loop.
         let ends = (0..count, 1..count).prop_map(move |(a, step)| (a, (a + step) % count));
         let link = (ends, weight(), weight(), 1..4u64, 1..4u64);
@@ -80,7 +80,7 @@ pub(crate) fn simple_paths(topo: &Topology, failed: &BTreeSet<LinkId>, from: Nod
 
 /// All cheapest paths from one node to another.
 pub(crate) fn shortest_paths(topo: &Topology, failed: &BTreeSet<LinkId>, from: NodeId, to: NodeId) -> Vec<Vec<ArcId>> {
-    let cost = |path: &Vec<ArcId>| path.iter().map(|arc| topo.channel(*arc).weight).sum::<u32>();
+    let cost = |path: &Vec<ArcId>| path.iter().map(|arc| topo.channel(*arc).weight).sum::<u64>();
     let mut paths = simple_paths(topo, failed, from, to);
     let least = paths.iter().map(cost).min();
     paths.retain(|path| Some(cost(path)) == least);
@@ -160,9 +160,9 @@ pub(crate) fn build(kinds: &[NodeKind], links: &[(LinkSpec, [u64; 2])]) -> Topol
         topo.add_node(node).expect("names are unique");
     }
     for (index, ((a, b, there, back), rates)) in links.iter().enumerate() {
-        let channel = |weight: u32, rate: u64| Channel {
+        let channel = |weight: u64, rate: u64| Channel {
             rate: Rate::from_bits_per_sec(rate),
-            delay: Span::from_millis(u64::from(weight)),
+            delay: Span::from_millis(weight),
             queue: Queue { limit: QueueLimit::Packets(100), ecn_threshold: None, red: None },
             loss: Ratio::ZERO,
             burst_loss: None,

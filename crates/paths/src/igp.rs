@@ -42,7 +42,7 @@ type Dag = Box<[Hop]>;
 pub(crate) struct Arc {
     pub(crate) tail: NodeId,
     pub(crate) head: NodeId,
-    pub(crate) weight: u32,
+    pub(crate) weight: u64,
     up: bool,
 }
 
@@ -53,9 +53,9 @@ pub(crate) struct Neighbour {
     /// The arc to the neighbour; the arc from the neighbour is its reverse.
     pub(crate) arc: ArcId,
     /// Weight of the arc to the neighbour.
-    pub(crate) there: u32,
+    pub(crate) there: u64,
     /// Weight of the arc from it.
-    pub(crate) back: u32,
+    pub(crate) back: u64,
     /// The link's [`own`] number.
     own: u64,
 }
@@ -105,7 +105,7 @@ impl Igp {
     pub fn next_arcs(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = ArcId> {
         let left = self.distance(from, to);
         let on_path = move |near: &&Neighbour| {
-            left.is_some() && self.beyond(near, to).map(|hop| hop.distance + u64::from(near.there)) == left
+            left.is_some() && self.beyond(near, to).map(|hop| hop.distance + near.there) == left
         };
         self.neighbours(from).iter().filter(on_path).map(|near| near.arc)
     }
@@ -135,7 +135,7 @@ impl Igp {
         let mut hop = Hop::UNREACHED;
         for near in self.neighbours(from) {
             if let Some(beyond) = self.beyond(near, to) {
-                hop.offer(beyond.distance + u64::from(near.there), near.arc, beyond.unique);
+                hop.offer(beyond.distance + near.there, near.arc, beyond.unique);
             }
         }
         hop.reached()
@@ -161,9 +161,9 @@ impl Igp {
         for near in self.neighbours(to).iter().filter(|near| self.is_router(near.node)) {
             let last = near.arc.reversed();
             if near.node == from {
-                hop.offer(u64::from(near.back), last, true);
+                hop.offer(near.back, last, true);
             } else if let Some(before) = self.dag(near.node)?.get(place as usize)?.reached() {
-                hop.offer(before.distance + u64::from(near.back), before.next, before.unique);
+                hop.offer(before.distance + near.back, before.next, before.unique);
             }
         }
         hop.reached()
@@ -188,7 +188,7 @@ impl Igp {
             for near in self.neighbours(node) {
                 let Some(there) = hops.get_mut(self.routers[near.node.index()] as usize) else { continue };
                 // Weights are at least 1, so every tie is seen before the node itself is taken off the queue.
-                let distance = distance + u64::from(near.back);
+                let distance = distance + near.back;
                 if there.offer(distance, near.arc.reversed(), here.unique) {
                     queue.push(Reverse((distance, near.node)));
                 }
@@ -344,7 +344,7 @@ mod tests {
         for from in topo.node_ids() {
             for to in topo.node_ids() {
                 let paths = shortest_paths(topo, &failed, from, to);
-                let cost = |path: &Vec<ArcId>| path.iter().map(|a| u64::from(topo.channel(*a).weight)).sum::<u64>();
+                let cost = |path: &Vec<ArcId>| path.iter().map(|a| topo.channel(*a).weight).sum::<u64>();
                 prop_assert_eq!(igp.distance(from, to), paths.first().map(cost));
                 let next: BTreeSet<ArcId> = paths.iter().filter_map(|path| path.first().copied()).collect();
                 prop_assert_eq!(igp.next_arcs(from, to).collect::<Vec<_>>(), next.into_iter().collect::<Vec<_>>());

@@ -95,7 +95,7 @@ impl Spf {
                 let (step, weight) = self.back_step(near);
                 let beyond = self.hops[near.node.index()].distance;
                 let passes = near.node == self.root || igp.is_router(near.node);
-                step != arc && passes && beyond.checked_add(u64::from(weight)) == Some(hop.distance)
+                step != arc && passes && beyond.checked_add(weight) == Some(hop.distance)
             });
             let Some(other) = other else { return };
             visit(self.back_step(other).0);
@@ -124,7 +124,7 @@ impl Spf {
                 Direction::Toward => (near.arc.reversed(), near.back),
                 Direction::From => (near.arc, near.there),
             };
-            let distance = distance + u64::from(weight);
+            let distance = distance + weight;
             let there = &mut self.hops[near.node.index()];
             if !there.is_reached() {
                 self.touched.push(near.node);
@@ -138,7 +138,7 @@ impl Spf {
     }
 
     /// The arc between a node and its neighbour on a path between the node and the root, and its weight.
-    fn back_step(&self, near: &Neighbour) -> (ArcId, u32) {
+    fn back_step(&self, near: &Neighbour) -> (ArcId, u64) {
         match self.direction {
             Direction::Toward => (near.arc, near.there),
             Direction::From => (near.arc.reversed(), near.back),

@@ -33,12 +33,12 @@ fn forced(model: FlowModel) -> FlowModel {
 }
 
 /// Arcs as their ends, their capacity and their weight.
-fn network(nodes: usize, arcs: &[(u32, u32, f64, u32)]) -> FlowNetwork {
+fn network(nodes: usize, arcs: &[(u32, u32, f64, u64)]) -> FlowNetwork {
     try_network(nodes, arcs).expect("the network is sound")
 }
 
-fn try_network(nodes: usize, arcs: &[(u32, u32, f64, u32)]) -> Result<FlowNetwork, FlowError> {
-    let arc = |(from, to, capacity, weight): &(u32, u32, f64, u32)| FlowArc {
+fn try_network(nodes: usize, arcs: &[(u32, u32, f64, u64)]) -> Result<FlowNetwork, FlowError> {
+    let arc = |(from, to, capacity, weight): &(u32, u32, f64, u64)| FlowArc {
         from: NodeId(*from),
         to: NodeId(*to),
         capacity: *capacity,
@@ -212,7 +212,7 @@ impl<'a> Obvious<'a> {
         for _ in 0..nodes {
             for arc in network.arcs() {
                 for row in &mut distance {
-                    row[arc.to.index()] = row[arc.to.index()].min(row[arc.from.index()] + u64::from(arc.weight));
+                    row[arc.to.index()] = row[arc.to.index()].min(row[arc.from.index()] + arc.weight);
                 }
             }
         }
@@ -243,7 +243,7 @@ impl<'a> Obvious<'a> {
         let shortest = |(_, arc): &(usize, &FlowArc)| {
             arc.from.index() == from
                 && self.distance[from][to] < FAR
-                && u64::from(arc.weight) + self.distance[arc.to.index()][to] == self.distance[from][to]
+                && arc.weight + self.distance[arc.to.index()][to] == self.distance[from][to]
         };
         arcs.filter(shortest).map(|(index, _)| index).collect()
     }
@@ -365,7 +365,7 @@ impl<'a> Obvious<'a> {
 fn arb_case() -> impl Strategy<Value = (FlowNetwork, Vec<(u32, u32)>)> {
     (2u32..=5).prop_flat_map(|nodes| {
         let ends = || (0..nodes, 1..nodes).prop_map(move |(a, step)| (a, (a + step) % nodes));
-        let arc = (ends(), 1u32..=24, prop_oneof![3 => Just(1u32), 1 => Just(2), 1 => Just(3)]);
+        let arc = (ends(), 1u32..=24, prop_oneof![3 => Just(1u64), 1 => Just(2), 1 => Just(3)]);
         let arc = arc.prop_map(|((from, to), eighths, weight)| (from, to, f64::from(eighths) / 8.0, weight));
         let arcs = prop::collection::vec(arc, 1..=9);
         (arcs, prop::collection::vec(ends(), 1..=4))

@@ -41,6 +41,19 @@ fn a_delay_that_is_missing_is_that_of_light_in_fibre() {
 }
 
 #[test]
+fn a_weight_of_zero_changes_no_order_of_paths() {
+    let node = |name: &str| GraphNode { name: name.into(), position: None };
+    let edge =
+        |from, to, weight| GraphEdge { from, to, directed: false, weight: Some(weight), rate: None, delay: None };
+    // a–b–c–d weighs 0, a–d 1: if 0 became 1, the direct link would be the shorter path.
+    let edges = vec![edge(0, 1, 0.0), edge(1, 2, 0.0), edge(2, 3, 0.0), edge(0, 3, 1.0), edge(0, 2, 0.5)];
+    let graph = Graph { nodes: ["a", "b", "c", "d"].map(node).into(), edges, ..Graph::default() };
+    let topology = graph.to_topology().unwrap();
+    let weight = |link: &str| topology.link(topology.find_link(link).unwrap()).ab.weight;
+    assert_eq!(["a-b", "b-c", "c-d", "a-d", "a-c"].map(weight), [1, 1, 1, 8, 4]);
+}
+
+#[test]
 fn parallel_links_of_both_kinds_keep_their_order_and_so_their_names() {
     let edge = |from, to, directed, weight| GraphEdge {
         from,

@@ -49,7 +49,7 @@ impl Graph {
                 from,
                 to,
                 directed,
-                weight: Some(f64::from(channel.weight)),
+                weight: Some(channel.weight as f64),
                 // Zero means "not limited"; a graph then has no rate.
                 rate: Some(channel.rate).filter(|rate| *rate != Rate::default()),
                 delay: Some(channel.delay),
@@ -93,8 +93,9 @@ impl Graph {
     /// The graph as a topology of routers, with an address for each; loops are left out.
     ///
     /// Names keep letters, digits, `-`, `_` and `.`; where two are the same then, the later ones get a number. Weights
-    /// with fractions are counted in thousandths, and none is below 1. An edge without a rate is not limited, and one
-    /// without a delay has none. Positions that are not on Earth are left out.
+    /// are the [whole ones](Graph::whole_weights); a weight of 0 becomes one too small to change which of two paths weighs
+    /// less. An edge without a rate is not limited, and one without a delay has none. Positions that are not on Earth are
+    /// left out.
     pub fn to_topology(&self) -> Result<Topology, TopologyError> {
         let mut topology = Topology::new();
         let mut names = BTreeMap::new();
@@ -105,15 +106,14 @@ impl Graph {
                 topology.set_position(id, position);
             }
         }
-        let whole = self.edges.iter().filter_map(|edge| edge.weight).all(|weight| weight.fract() == 0.0);
-        let scale = if whole { 1.0 } else { 1000.0 };
+        let weights = self.weights_above_zero()?;
         let mut link_names = BTreeMap::new();
         for GraphLink { ends, edges } in self.links().into_iter().filter(|link| link.ends[0] != link.ends[1]) {
             let [a, b] = ends.map(|end| NodeId(end as u32));
-            let [Some(there), Some(back)] = edges.map(|edge| self.edges.get(edge)) else { continue };
+            let [Some(there), Some(back)] = edges.map(|edge| self.edges.get(edge).zip(weights.get(edge))) else { continue };
             let name = format!("{}-{}", topology.node(a).name, topology.node(b).name);
             let name = unique(&name, &mut link_names);
-            let (ab, ba) = (channel(there, scale, &name)?, channel(back, scale, &name)?);
+            let (ab, ba) = (channel(there), channel(back));
             let id = topology.add_link(Link { name, a, b, ab, ba, mtu: MTU })?;
             let groups = edges.iter().filter_map(|edge| self.risk_groups.get(edge)).flatten().copied().collect();
             topology.set_risk_groups(id, groups);
@@ -121,22 +121,32 @@ impl Graph {
         srv6::assign_addresses(&mut topology);
         Ok(topology)
     }
+
+    /// The whole weights, by edge. If some are 0, all are multiplied by more than a path has links, and those become 1.
+    fn weights_above_zero(&self) -> Result<Vec<u64>, TopologyError> {
+        let mut weights = match self.whole_weights() {
+            Ok(weights) => weights.by_edge,
+            Err(error) => {
+                let problem = format!("cannot be kept: {error}");
+                return Err(TopologyError::BadValue { what: "weight", name: self.name.clone(), problem });
+            }
+        };
+        if weights.contains(&0) {
+            weights.iter_mut().for_each(|weight| *weight = (*weight * self.nodes.len() as u64).max(1));
+        }
+        Ok(weights)
+    }
 }
 
-fn channel(edge: &GraphEdge, scale: f64, name: &str) -> Result<Channel, TopologyError> {
-    let weight = edge.weight.map_or(scale, |weight| weight * scale).round().max(1.0);
-    if weight > f64::from(u32::MAX) {
-        let problem = format!("is {weight} in thousandths or ones, and may be {} at most", u32::MAX);
-        return Err(TopologyError::BadValue { what: "weight", name: name.into(), problem });
-    }
-    Ok(Channel {
+fn channel((edge, weight): (&GraphEdge, &u64)) -> Channel {
+    Channel {
         rate: edge.rate.unwrap_or_default(),
         delay: edge.delay.unwrap_or_default(),
         queue: Queue { limit: QUEUE, ecn_threshold: None, red: None },
         loss: Ratio::ZERO,
         burst_loss: None,
-        weight: weight as u32,
-    })
+        weight: *weight,
+    }
 }
 
 /// A unique name with the characters that a topology file allows. `taken` maps each name to its last number.

@@ -1,6 +1,6 @@
 //! Reading a `[topology]` table.
 
-use std::{collections::BTreeSet, num::NonZeroU32};
+use std::{collections::BTreeSet, num::NonZeroU64};
 
 use ipnet::Ipv6Net;
 use serde::{
@@ -116,7 +116,7 @@ struct LinkFile {
     #[serde(default)]
     loss: Ratio,
     burst_loss: Option<BurstLoss>,
-    weight: Option<NonZeroU32>,
+    weight: Option<NonZeroU64>,
     #[serde(default = "default_mtu")]
     mtu: u32,
     #[serde(default)]
@@ -135,7 +135,7 @@ struct ReverseFile {
     red: Option<Red>,
     loss: Option<Ratio>,
     burst_loss: Option<BurstLoss>,
-    weight: Option<NonZeroU32>,
+    weight: Option<NonZeroU64>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -164,7 +164,7 @@ impl LinkFile {
             queue: Queue { limit: self.queue, ecn_threshold: self.ecn.0, red: self.red },
             loss: self.loss,
             burst_loss: self.burst_loss,
-            weight: self.weight.map_or(DEFAULT_WEIGHT, NonZeroU32::get),
+            weight: self.weight.map_or(DEFAULT_WEIGHT, NonZeroU64::get),
         };
         let reverse = &self.reverse;
         let ba = Channel {
@@ -177,7 +177,7 @@ impl LinkFile {
             },
             loss: reverse.loss.unwrap_or(ab.loss),
             burst_loss: reverse.burst_loss.or(self.burst_loss),
-            weight: reverse.weight.map_or(ab.weight, NonZeroU32::get),
+            weight: reverse.weight.map_or(ab.weight, NonZeroU64::get),
         };
         (ab, ba)
     }

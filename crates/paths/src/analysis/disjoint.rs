@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{Net, Remove, RiskGroups, trees::Trees};
+use super::{Net, Remove, RiskGroups, trees::{Cost, Trees}};
 
 /// A set of marks that is cleared in constant time.
 #[derive(Clone, Debug)]
@@ -65,9 +65,9 @@ pub(super) struct Finder<'n> {
     seen: Marks,
     /// By node: the arc by which it was reached, and the cost.
     came: Vec<u32>,
-    costs: Vec<u64>,
+    costs: Vec<Cost>,
     queue: Vec<u32>,
-    heap: BinaryHeap<Reverse<(u64, u32)>>,
+    heap: BinaryHeap<Reverse<(Cost, u32)>>,
     path: Vec<u32>,
 }
 

@@ -1,6 +1,6 @@
 //! The compact graph that the analysis works on.
 
-use sidestep_net::{Graph, GraphEdge, GraphLink};
+use sidestep_net::{Graph, GraphLink, WeightError};
 use thiserror::Error;
 
 /// Undirected links between nodes, in arrays with indices of 32 bits.
@@ -16,7 +16,7 @@ pub struct Net {
     /// By link.
     ends: Vec<[u32; 2]>,
     /// By arc.
-    weights: Vec<u32>,
+    weights: Vec<u64>,
     /// By arc: the index of its edge in the graph that was read.
     edges: Vec<u32>,
 }
@@ -42,15 +42,13 @@ pub struct NetOptions {
 /// Why a graph cannot be analysed.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum NetError {
-    /// Sums of weights would overflow.
-    #[error("{name}: weights up to {weight} over {nodes} nodes are too large to add up; count hops instead")]
+    /// Weights that cannot be made whole.
+    #[error("{name}: {error}")]
     Weights {
         /// The graph.
         name: String,
-        /// Its largest weight.
-        weight: f64,
-        /// How many nodes it has.
-        nodes: usize,
+        /// Why.
+        error: WeightError,
     },
     /// All shortest paths would not fit into memory.
     #[error("{nodes} nodes are more than the {limit} for which all shortest paths are kept; prune it, or take a part")]
@@ -68,7 +66,7 @@ struct Link {
     /// Lower first.
     ends: [u32; 2],
     /// There and back.
-    weights: [u32; 2],
+    weights: [u64; 2],
     /// Of the graph, there and back.
     edges: [u32; 2],
 }
@@ -76,18 +74,16 @@ struct Link {
 impl Net {
     /// The net of a graph.
     ///
-    /// Its links are those of [`Graph::links`]. An edge without a weight weighs 1. Fractions of weights are kept to a
-    /// thousandth. Fails where the weights of a path could add up to 2³² or more.
+    /// Its links are those of [`Graph::links`]. Its weights are the [whole ones](Graph::whole_weights), and it fails
+    /// where there are none.
     pub fn new(graph: &Graph, options: NetOptions) -> Result<Net, NetError> {
-        let scale = scale(graph, options)?;
-        let weight = |edge: &GraphEdge| match edge.weight {
-            Some(weight) if !options.hops => (weight * scale).round() as u32,
-            _ if options.hops => 1,
-            _ => scale as u32,
+        let weights = match options.hops {
+            true => vec![1; graph.edges.len()],
+            false => whole(graph)?,
         };
         let link = |link: GraphLink| Link {
             ends: link.ends.map(|end| end as u32),
-            weights: link.edges.map(|edge| weight(&graph.edges[edge])),
+            weights: link.edges.map(|edge| weights[edge]),
             edges: link.edges.map(|edge| edge as u32),
         };
         let kept = graph.links().into_iter().filter(|link| options.keep_loops || link.ends[0] != link.ends[1]);
@@ -156,8 +152,9 @@ impl Net {
         }
         let kept = (0..self.link_count()).filter_map(|link| {
             let ends = self.ends[link].map(|end| index[end as usize]);
-            let of_both = |values: &[u32]| [values[2 * link], values[2 * link + 1]];
-            let link = Link { ends, weights: of_both(&self.weights), edges: of_both(&self.edges) };
+            let arcs = [2 * link, 2 * link + 1];
+            let (weights, edges) = (arcs.map(|arc| self.weights[arc]), arcs.map(|arc| self.edges[arc]));
+            let link = Link { ends, weights, edges };
             (!ends.contains(&u32::MAX)).then_some(link)
         });
         Net::of(origin, &kept.collect::<Vec<_>>())
@@ -184,7 +181,7 @@ impl Net {
     }
 
     /// The weights of each link, by link: from its first end and from its second.
-    pub fn link_weights(&self) -> impl Iterator<Item = [u32; 2]> + '_ {
+    pub fn link_weights(&self) -> impl Iterator<Item = [u64; 2]> + '_ {
         self.weights.chunks_exact(2).map(|weights| [weights[0], weights[1]])
     }
 
@@ -226,19 +223,15 @@ impl Net {
     }
 
     /// IGP weight of an arc.
-    pub fn weight(&self, arc: u32) -> u32 {
+    pub fn weight(&self, arc: u32) -> u64 {
         self.weights[arc as usize]
     }
 }
 
-/// By what weights are multiplied to be whole.
-fn scale(graph: &Graph, options: NetOptions) -> Result<f64, NetError> {
-    let weights = || graph.edges.iter().filter_map(|edge| edge.weight).filter(|_| !options.hops);
-    let scale = if weights().all(|weight| weight.fract() == 0.0) { 1.0 } else { 1000.0 };
-    let most = weights().fold(1.0, f64::max);
-    let nodes = graph.nodes.len();
-    if most * scale * nodes as f64 >= 4_294_967_296.0 {
-        return Err(NetError::Weights { name: graph.name.clone(), weight: most, nodes });
+/// The weights by edge.
+fn whole(graph: &Graph) -> Result<Vec<u64>, NetError> {
+    match graph.whole_weights() {
+        Ok(weights) => Ok(weights.by_edge),
+        Err(error) => Err(NetError::Weights { name: graph.name.clone(), error }),
     }
-    Ok(scale)
 }

@@ -240,7 +240,7 @@ fn topology(net: &Net) -> Result<Topology, sidestep_net::TopologyError> {
 }
 
 /// A link that nothing limits, with its weight there and back.
-fn link(name: String, a: NodeId, b: NodeId, weights: [u32; 2]) -> Link {
+fn link(name: String, a: NodeId, b: NodeId, weights: [u64; 2]) -> Link {
     let [ab, ba] = weights.map(|weight| Channel {
         rate: Rate::default(),
         delay: Span::from_millis(1),
