@@ -41,5 +41,5 @@ pub use settings::{SettingError, SettingsTable};
 pub use topology::{
     BurstLoss, Channel, Link, LinkState, MAX_WEIGHT, NamedPath, Node, NodeKind, Queue, Red, Topology, TopologyError,
 };
-pub use units::{Bytes, MAX_QUANTITY, QueueLimit, Rate, Ratio, Span, Time, UnitError};
+pub use units::{Bytes, MAX_QUANTITY, MaybeTime, QueueLimit, Rate, Ratio, Span, Time, UnitError};
 pub use weights::InitialName;
