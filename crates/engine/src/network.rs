@@ -126,11 +126,13 @@ impl Arc {
 impl Network {
     /// The idle network of `topology`; random losses follow from `seed`.
     pub fn new(topology: &Topology, seed: u64, jitter: sidestep_net::Span) -> Self {
-        let arcs = (0..topology.arc_count() as u32).map(|arc| Arc {
-            link: LinkModel::new(topology.channel(ArcId(arc)), seed, u64::from(arc)),
-            carried: VecDeque::new(),
-            last_sent: 0,
-            sent: 0,
+        let arcs = (0..topology.arc_count() as u32).map(|arc| {
+            let mut link = LinkModel::new(topology.channel(ArcId(arc)), seed, u64::from(arc));
+            if !topology.has_arc(ArcId(arc)) {
+                // No route leads over the missing direction of a link, and no packet would arrive there.
+                link.set_state(Time::ZERO, LinkState::Down);
+            }
+            Arc { link, carried: VecDeque::new(), last_sent: 0, sent: 0 }
         });
         let mut network = Network {
             arcs: arcs.collect(),

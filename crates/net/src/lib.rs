@@ -34,7 +34,9 @@ mod weights;
 
 pub use document::{Files, ParseError};
 pub use generate::{At, Attached, Backbone, Dumbbell, FatTree, ParallelPaths};
-pub use graph::{Graph, GraphEdge, GraphLink, GraphNode, Missing, WeightError, WholeWeights, usual_rate};
+pub use graph::{
+    Graph, GraphEdge, GraphLink, GraphNode, Missing, WeightError, WholeWeights, great_circle_delay, usual_rate,
+};
 pub use histogram::Histogram;
 pub use ids::{ArcId, Direction, LinkId, NodeId, PathId};
 pub use settings::{SettingError, SettingsTable};

@@ -56,6 +56,10 @@ pub(crate) struct Neighbour {
     pub(crate) there: u64,
     /// Weight of the arc from it.
     pub(crate) back: u64,
+    /// Whether packets pass to the neighbour.
+    pub(crate) leads: bool,
+    /// Whether packets pass from it.
+    pub(crate) comes: bool,
     /// The link's [`own`] number.
     own: u64,
 }
@@ -72,16 +76,22 @@ impl Igp {
             tail: topo.tail(id),
             head: topo.head(id),
             weight: topo.channel(id).weight,
-            up: !failed.contains(&id.link()),
+            up: !failed.contains(&id.link()) && topo.has_arc(id),
         });
         let arcs: Vec<Arc> = arcs.collect();
         let mut start = vec![0];
         let mut neighbours = Vec::with_capacity(arcs.len());
         for node in topo.node_ids() {
-            let up = topo.outgoing(node).iter().filter(|id| arcs[id.index()].up);
-            neighbours.extend(up.map(|id| {
-                let [there, back] = [*id, id.reversed()].map(|id| arcs[id.index()].weight);
-                Neighbour { node: arcs[id.index()].head, arc: *id, there, back, own: own(id.link().0) }
+            let around = topo.around(node).iter().map(|id| (id, [*id, id.reversed()].map(|id| arcs[id.index()])));
+            let up = around.filter(|(_, [there, back])| there.up || back.up);
+            neighbours.extend(up.map(|(id, [there, back])| Neighbour {
+                node: there.head,
+                arc: *id,
+                there: there.weight,
+                back: back.weight,
+                leads: there.up,
+                comes: back.up,
+                own: own(id.link().0),
             }));
             start.push(neighbours.len() as u32);
         }
@@ -105,7 +115,7 @@ impl Igp {
     pub fn next_arcs(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = ArcId> {
         let left = self.distance(from, to);
         let on_path = move |near: &&Neighbour| {
-            left.is_some() && self.beyond(near, to).map(|hop| hop.distance + near.there) == left
+            left.is_some() && near.leads && self.beyond(near, to).map(|hop| hop.distance + near.there) == left
         };
         self.neighbours(from).iter().filter(on_path).map(|near| near.arc)
     }
@@ -133,7 +143,7 @@ impl Igp {
             return self.router_hop(from, to);
         }
         let mut hop = Hop::UNREACHED;
-        for near in self.neighbours(from) {
+        for near in self.neighbours(from).iter().filter(|near| near.leads) {
             if let Some(beyond) = self.beyond(near, to) {
                 hop.offer(beyond.distance + near.there, near.arc, beyond.unique);
             }
@@ -158,7 +168,7 @@ impl Igp {
             return self.dag(to)?.get(place as usize)?.reached();
         }
         let mut hop = Hop::UNREACHED;
-        for near in self.neighbours(to).iter().filter(|near| self.is_router(near.node)) {
+        for near in self.neighbours(to).iter().filter(|near| near.comes && self.is_router(near.node)) {
             let last = near.arc.reversed();
             if near.node == from {
                 hop.offer(near.back, last, true);
@@ -185,7 +195,7 @@ impl Igp {
             if here.distance < distance {
                 continue;
             }
-            for near in self.neighbours(node) {
+            for near in self.neighbours(node).iter().filter(|near| near.comes) {
                 let Some(there) = hops.get_mut(self.routers[near.node.index()] as usize) else { continue };
                 // Weights are at least 1, so every tie is seen before the node itself is taken off the queue.
                 let distance = distance + near.back;
@@ -218,7 +228,7 @@ impl Igp {
         self.routers.get(node.index()).is_some_and(|place| *place != HOST)
     }
 
-    /// Whether the topology has this arc and it is up.
+    /// Whether packets can take this arc: the topology has it, and it is up.
     pub(crate) fn is_up(&self, id: ArcId) -> bool {
         self.arcs.get(id.index()).is_some_and(|arc| arc.up)
     }

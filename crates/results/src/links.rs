@@ -64,7 +64,7 @@ impl LinkSampler {
         let topology = &scenario.topology;
         let link = |arc: ArcId| SampledLink { arc: arc.index(), name: arc_name(topology, arc) };
         LinkSampler {
-            links: topology.link_ids().flat_map(both).map(link).collect(),
+            links: topology.link_ids().flat_map(|id| directions(topology, id)).map(link).collect(),
             paths: reported(topology),
             bytes: vec![Bytes::default(); topology.arc_count()],
             utilisation: vec![0.0; topology.arc_count()],
@@ -143,7 +143,7 @@ pub fn rate_of(bytes: Bytes, interval: Span) -> Rate {
 }
 
 pub(crate) fn reported(topology: &Topology) -> Vec<ReportedPath> {
-    let arcs = |link: LinkId| both(link).map(|arc| arc.index());
+    let arcs = |link: LinkId| directions(topology, link).map(|arc| arc.index());
     if !topology.paths().is_empty() {
         let path = |named: &NamedPath| ReportedPath {
             name: named.name.clone(),
@@ -155,10 +155,12 @@ pub(crate) fn reported(topology: &Topology) -> Vec<ReportedPath> {
         let link = topology.link(*id);
         topology.is_router(link.a) && topology.is_router(link.b)
     };
-    let path = |id| ReportedPath { name: topology.link(id).name.clone(), arcs: arcs(id).to_vec() };
+    let path = |id| ReportedPath { name: topology.link(id).name.clone(), arcs: arcs(id).collect() };
     topology.link_ids().filter(between_routers).map(path).collect()
 }
 
-fn both(link: LinkId) -> [ArcId; 2] {
-    [Direction::AToB, Direction::BToA].map(|direction| link.arc(direction))
+/// The directions that a link has.
+fn directions(topology: &Topology, link: LinkId) -> impl Iterator<Item = ArcId> {
+    let both = [Direction::AToB, Direction::BToA].map(|direction| link.arc(direction));
+    both.into_iter().filter(|arc| topology.has_arc(*arc))
 }

@@ -98,7 +98,7 @@ proptest! {
         prop_assert_eq!(again.len(), links.len());
         let properties = |link: &GraphLink, of: &Graph, weight: &dyn Fn(usize) -> Option<f64>| {
             let edge = |edge: usize| (weight(edge), of.edges[edge].rate, of.edges[edge].delay);
-            format!("{:?}", (link.ends, link.edges.map(edge)))
+            format!("{:?}", (link.ends, link.edges.map(|index| index.map(edge))))
         };
         // Links between the same two nodes may have changed places.
         let mut before: Vec<String> = links.iter().map(|link| properties(link, &graph, &weight)).collect();

@@ -2,7 +2,11 @@
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use proptest::prelude::*;
-use sidestep_net::{ArcId, Channel, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology};
+use sidestep_net::{
+    ArcId, Channel, Graph, GraphEdge, GraphNode, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span,
+    Topology,
+};
+use sidestep_paths::analysis::{Net, NetOptions};
 
 use crate::{FlowArc, FlowError, FlowModel, FlowNetwork, FlowProgram, MAX_GAP, MaxFlow};
 
@@ -191,6 +195,37 @@ fn a_topology_has_an_arc_for_each_direction_and_no_unlimited_link() {
     assert_eq!(network.arcs()[ArcId(1).index()].capacity, 5.0);
     let unlimited = FlowNetwork::of(&one_link([3, 0])).unwrap_err();
     assert!(matches!(unlimited, FlowError::Capacity { arc: 1, .. }));
+}
+
+/// Two ways from a to c: over b, and direct.
+fn ways(over_b: u64, direct: u64) -> Graph {
+    let node = |name: &str| GraphNode { name: name.into(), position: None };
+    let edge = |from, to, rate| GraphEdge {
+        from,
+        to,
+        directed: true,
+        weight: None,
+        rate: Some(Rate::from_bits_per_sec(rate)),
+        delay: None,
+    };
+    let edges = vec![edge(0, 1, over_b), edge(1, 2, 5), edge(0, 2, direct)];
+    Graph { name: "ways".into(), nodes: ["a", "b", "c"].map(node).into(), edges, ..Graph::default() }
+}
+
+#[test]
+fn a_link_without_a_limit_limits_no_flow_and_one_direction_is_one_arc() {
+    let network = |graph: &Graph| {
+        let net = Net::new(graph, NetOptions::default()).unwrap();
+        FlowNetwork::of_net(graph, &net, Rate::from_mbits(1)).unwrap()
+    };
+    let limited = network(&ways(0, 3));
+    assert_eq!(limited.arcs().len(), 3);
+    // The other link of the path has a limit. With the median of the others, 4, it would be 7.
+    assert_flow(&limited, FlowModel::AnyPath, &[(0, 2)], 8.0);
+    assert!(!limited.is_unlimited(8.0));
+    assert_flow(&limited, FlowModel::AnyPath, &[(2, 0)], 0.0);
+    let unlimited = network(&ways(4, 0));
+    assert!(unlimited.is_unlimited(flow(&unlimited, FlowModel::AnyPath, &[(0, 2)])));
 }
 
 /// What a path puts on each arc.

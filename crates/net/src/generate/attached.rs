@@ -116,6 +116,9 @@ impl Attached {
             let link = crate::Link { ab, ba, mtu: self.mtu, ..link.clone() };
             let added = builder.topology.add_link(link)?;
             builder.topology.set_risk_groups(added, routers.risk_groups(id).clone());
+            if routers.is_one_way(id) {
+                builder.topology.set_one_way(added)?;
+            }
         }
         let chosen: Vec<NodeId> = routers.node_ids().filter(|id| self.has_hosts(&routers, *id)).collect();
         if chosen.is_empty() {
@@ -134,7 +137,7 @@ impl Attached {
     }
 
     fn has_hosts(&self, routers: &Topology, id: NodeId) -> bool {
-        let neighbours: BTreeSet<NodeId> = routers.outgoing(id).iter().map(|arc| routers.head(*arc)).collect();
+        let neighbours: BTreeSet<NodeId> = routers.around(id).iter().map(|arc| routers.head(*arc)).collect();
         let name = &routers.node(id).name;
         !neighbours.is_empty()
             && match &self.at {
@@ -145,8 +148,11 @@ impl Attached {
     }
 
     fn attach(&self, builder: &mut Builder, routers: &Topology, router: NodeId) -> Result<(), TopologyError> {
-        let together = routers.outgoing(router).iter().map(|arc| routers.channel(*arc).rate.bits_per_sec());
-        let together = Rate::from_bits_per_sec(together.fold(0, u64::saturating_add).min(MAX_QUANTITY));
+        let rates = || routers.around(router).iter().map(|arc| routers.channel(*arc).rate.bits_per_sec());
+        // A link that is not limited leaves the host's own without a limit.
+        let is_limited = rates().all(|rate| rate > 0);
+        let together = if is_limited { rates().fold(0, u64::saturating_add).min(MAX_QUANTITY) } else { 0 };
+        let together = Rate::from_bits_per_sec(together);
         let access =
             Channel { rate: self.access_rate.unwrap_or(together), ..quiet(self.access_delay, self.access_queue) };
         let full = format!("h-{}", routers.node(router).name);

@@ -25,9 +25,9 @@ pub struct Missing {
     pub delay: Span,
 }
 
-/// What links without a rate are taken to have: the median of the rates that are known, or 1 Gbit/s.
+/// What links without a rate are taken to have: the median of the limits that are known, or 1 Gbit/s.
 pub fn usual_rate(known: impl IntoIterator<Item = Rate>) -> Rate {
-    let mut known: Vec<Rate> = known.into_iter().collect();
+    let mut known: Vec<Rate> = known.into_iter().filter(|rate| *rate != Rate::default()).collect();
     known.sort_unstable();
     known.get(known.len() / 2).copied().unwrap_or(Rate::from_mbits(1000))
 }
@@ -35,7 +35,8 @@ pub fn usual_rate(known: impl IntoIterator<Item = Rate>) -> Rate {
 impl Graph {
     /// The routers of a topology and the links between them; hosts, queues, losses and named paths are left out.
     ///
-    /// A link whose directions are equal becomes an undirected edge; any other becomes two directed edges.
+    /// A link whose directions are equal becomes an undirected edge; any other becomes two directed edges, or one if it has
+    /// one direction.
     pub fn of(topology: &Topology, name: &str) -> Graph {
         let mut graph = Graph { name: name.into(), ..Graph::default() };
         let mut index = BTreeMap::new();
@@ -50,13 +51,14 @@ impl Graph {
                 to,
                 directed,
                 weight: Some(channel.weight as f64),
-                // Zero means "not limited"; a graph then has no rate.
-                rate: Some(channel.rate).filter(|rate| *rate != Rate::default()),
+                rate: Some(channel.rate),
                 delay: Some(channel.delay),
             };
             let (there, back) = (edge(a, b, false, &link.ab), edge(a, b, false, &link.ba));
             let first = graph.edges.len();
-            if there == back {
+            if topology.is_one_way(id) {
+                graph.edges.push(edge(a, b, true, &link.ab));
+            } else if there == back {
                 graph.edges.push(there);
             } else {
                 graph.edges.extend([edge(a, b, true, &link.ab), edge(b, a, true, &link.ba)]);
@@ -109,14 +111,23 @@ impl Graph {
         let weights = self.weights_above_zero()?;
         let mut link_names = BTreeMap::new();
         for GraphLink { ends, edges } in self.links().into_iter().filter(|link| link.ends[0] != link.ends[1]) {
-            let [a, b] = ends.map(|end| NodeId(end as u32));
-            let [Some(there), Some(back)] = edges.map(|edge| self.edges.get(edge).zip(weights.get(edge))) else { continue };
+            let [mut a, mut b] = ends.map(|end| NodeId(end as u32));
+            let [mut there, mut back] = edges.map(|edge| self.edges.get(edge?).zip(weights.get(edge?)));
+            if there.is_none() {
+                // A link of one direction leads from its first end to its second.
+                ((a, b), (there, back)) = ((b, a), (back, there));
+            }
+            let Some(there) = there else { continue };
             let name = format!("{}-{}", topology.node(a).name, topology.node(b).name);
             let name = unique(&name, &mut link_names);
-            let (ab, ba) = (channel(there), channel(back));
+            let (ab, ba) = (channel(there), channel(back.unwrap_or(there)));
             let id = topology.add_link(Link { name, a, b, ab, ba, mtu: MTU })?;
-            let groups = edges.iter().filter_map(|edge| self.risk_groups.get(edge)).flatten().copied().collect();
+            let groups =
+                edges.iter().flatten().filter_map(|edge| self.risk_groups.get(edge)).flatten().copied().collect();
             topology.set_risk_groups(id, groups);
+            if back.is_none() {
+                topology.set_one_way(id)?;
+            }
         }
         srv6::assign_addresses(&mut topology);
         Ok(topology)
@@ -147,6 +158,12 @@ fn channel((edge, weight): (&GraphEdge, &u64)) -> Channel {
         burst_loss: None,
         weight: *weight,
     }
+}
+
+/// The delay of light in fibre between two positions (longitude, latitude), along the great circle; `None` if one is not on
+/// Earth.
+pub fn great_circle_delay(from: (f64, f64), to: (f64, f64)) -> Option<Span> {
+    (is_on_earth(from) && is_on_earth(to)).then(|| light(from, to))
 }
 
 /// A unique name with the characters that a topology file allows. `taken` maps each name to its last number.

@@ -122,6 +122,8 @@ struct LinkFile {
     #[serde(default)]
     srlg: BTreeSet<u32>,
     #[serde(default)]
+    one_way: bool,
+    #[serde(default)]
     reverse: ReverseFile,
 }
 
@@ -253,6 +255,12 @@ fn read_link(
     let added = topology.add_link(Link { name, a, b, ab, ba, mtu: file.mtu });
     let id = added.map_err(|error| place(document, item, &error))?;
     topology.set_risk_groups(id, file.srlg);
+    if file.one_way {
+        if has(item, "reverse") {
+            return Err(document.error_at(item, "reverse", "a link that is `one_way` has no reverse"));
+        }
+        topology.set_one_way(id).map_err(|error| place(document, item, &error))?;
+    }
     Ok(())
 }
 

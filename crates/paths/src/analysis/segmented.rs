@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     Net, SegmentOptions,
-    disjoint::{Marks, bound, remove},
+    disjoint::{Marks, bound, remove, take_missing},
     trees::{Cost, NO_PATH, Trees},
 };
 
@@ -75,6 +75,7 @@ impl<'n> Segmented<'n> {
         let mut open = vec![(0..counts.len(), Vec::new())];
         while let Some((limits, before)) = open.pop() {
             self.removed.clear();
+            take_missing(&mut self.removed, self.net);
             remove(&mut self.removed, &before, self.options.remove);
             self.extend(trees, (from, to), limits, before, counts, &mut open);
         }

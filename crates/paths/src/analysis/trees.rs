@@ -114,7 +114,7 @@ impl Search {
             if std::mem::replace(&mut here.done, true) {
                 continue;
             }
-            for hop in net.hops(node) {
+            for hop in net.hops(node).iter().filter(|hop| net.has(hop.arc)) {
                 let cost = cost + costs[hop.arc as usize];
                 let there = &mut self.known[hop.head as usize];
                 if cost < there.cost {
@@ -161,7 +161,7 @@ impl Search {
         let weight = self.known[node as usize].cost >> 32;
         let on_path = |arc: u32| {
             let before = self.known[net.tail(arc) as usize].cost;
-            before != NO_PATH && (before >> 32) + Cost::from(net.weight(arc)) == weight
+            net.has(arc) && before != NO_PATH && (before >> 32) + Cost::from(net.weight(arc)) == weight
         };
         net.hops(node).iter().filter(|hop| on_path(hop.arc ^ 1)).count() == 1
     }

@@ -40,8 +40,9 @@ fn sets(sets: &PathSets) -> Vec<PathSet> {
 
 /// A ring of eight routers with a second ring behind router 0.
 fn two_rings() -> Topology {
-    let ring =
-        |first: u32, count: u32| (0..count).map(move |at| (first + at, first + (at + 1) % count, u64::from(10 + at), u64::from(10 + at)));
+    let ring = |first: u32, count: u32| {
+        (0..count).map(move |at| (first + at, first + (at + 1) % count, u64::from(10 + at), u64::from(10 + at)))
+    };
     let links: Vec<_> = ring(0, 8).chain(ring(8, 8)).chain([(0, 8, 1, 1)]).collect();
     network(16, &links)
 }
