@@ -6,8 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use sidestep_formats as formats;
 use sidestep_net::{Graph, GraphEdge, Missing, Rate, Span, topology_file};
 
-const FORMATS: [&str; 6] =
-    ["fuzz.graphml", "fuzz.gml", "fuzz.json", "fuzz.graph", "fuzz.cch", "fuzz.toml"];
+const FORMATS: [&str; 6] = ["fuzz.graphml", "fuzz.gml", "fuzz.json", "fuzz.graph", "fuzz.cch", "fuzz.toml"];
 
 fuzz_target!(|text: &str| {
     for format in FORMATS {

@@ -58,14 +58,15 @@ pub(super) fn complete(reading: &mut Reading, graph: &Graph) {
                 "delays, key {delays}: the median is {typical:.0} times what light takes in fibre{hint}"
             ));
         }
-    } else if let Some(typical) = median(&delays).filter(|_| delays.len() >= MIN_VALUES) {
-        if typical > 0.0 && !(20.0..=1e6).contains(&typical) {
-            let km = typical / 5.0;
-            warnings.push(format!(
-                "delays, key {}: the median is {typical:.0} µs, {km:.0} km of fibre; --map names another unit",
-                key("delays")
-            ));
-        }
+    } else if let Some(typical) = median(&delays).filter(|_| delays.len() >= MIN_VALUES)
+        && typical > 0.0
+        && !(20.0..=1e6).contains(&typical)
+    {
+        let km = typical / 5.0;
+        warnings.push(format!(
+            "delays, key {}: the median is {typical:.0} µs, {km:.0} km of fibre; --map names another unit",
+            key("delays")
+        ));
     }
     if let Some(typical) = median(&rates).filter(|_| rates.len() >= MIN_VALUES)
         && !(0.1..=1e8).contains(&typical)

@@ -12,7 +12,7 @@ use crate::{
     TopologyError, srv6, topology_file::ecn_threshold, units::MAX_QUANTITY,
 };
 
-pub use attached::{At, Attached};
+pub use attached::{At, Attached, Part};
 pub use backbone::Backbone;
 
 /// Two access routers `A` and `B` with disjoint paths between them; clients `c1…` at `A`, servers `s1…` at `B`.

@@ -33,7 +33,7 @@ mod units;
 mod weights;
 
 pub use document::{Files, ParseError};
-pub use generate::{At, Attached, Backbone, Dumbbell, FatTree, ParallelPaths};
+pub use generate::{At, Attached, Backbone, Dumbbell, FatTree, ParallelPaths, Part};
 pub use graph::{
     Graph, GraphEdge, GraphLink, GraphNode, Missing, WeightError, WholeWeights, great_circle_delay, usual_rate,
 };

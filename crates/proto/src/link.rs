@@ -43,6 +43,7 @@ pub struct LinkModel {
     /// RED and burst losses, which few links have.
     early: Option<Box<Early>>,
     /// When the transmissions end of the packets lost at random, where that may be to come: the driver has none of them.
+    #[expect(clippy::box_collection, reason = "few links lose packets, and a pointer is a quarter of an empty queue")]
     lost: Option<Box<VecDeque<Time>>>,
 }
 

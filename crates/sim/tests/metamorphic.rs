@@ -105,8 +105,11 @@ fn a_first_segment_that_is_lost_costs_the_same_whenever_the_flow_begins() {
     }
 }
 
+/// A link: its ends, and the rest.
+type Ends = (&'static str, &'static str, Part);
+
 /// The links and flows of a network without equal paths and without chance, in which nothing happens at the same time.
-fn unlike() -> (ScenarioBuilder, Vec<(&'static str, &'static str, Part)>, Vec<Part>) {
+fn unlike() -> (ScenarioBuilder, Vec<Ends>, Vec<Part>) {
     let network = ScenarioBuilder::new("8 s").set("tcp.send_jitter", "0 s").set("tcp.hz", 0);
     let link = |a, b, rate: &str, delay: &str, weight: i64| {
         (a, b, part([("rate", rate), ("delay", delay)]).with("weight", weight))

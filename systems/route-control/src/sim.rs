@@ -13,7 +13,7 @@ use std::{
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use sidestep_engine::{Behaviour, Fate, Leaving, NO_FLOW, Node, RouteId};
-use sidestep_net::{ArcId, Bytes, Channel, NodeId, Rate, Span, Time, Topology};
+use sidestep_net::{ArcId, Bytes, Channel, NodeId, Rate, Time, Topology};
 use sidestep_paths::Igp;
 use sidestep_proto::{
     link::LinkState,
@@ -106,7 +106,7 @@ fn ways(topology: &Topology, site: NodeId, edge: NodeId) -> Vec<(u64, Vec<ArcId>
         let rest = beyond.first_path(next, edge);
         if let Some((rest, distance)) = rest.zip(beyond.distance(next, edge)) {
             let arcs = std::iter::once(arc).chain(rest).collect();
-            found.push((distance + u64::from(topology.channel(arc).weight), arcs));
+            found.push((distance + topology.channel(arc).weight, arcs));
         }
     }
     found.sort();

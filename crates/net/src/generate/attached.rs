@@ -1,6 +1,6 @@
 //! A published network, or a file's, with hosts at its routers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
@@ -16,6 +16,10 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Attached {
+    /// What keys of the network's file mean, as `ROLE` or `ROLE:UNIT`.
+    pub map: BTreeMap<String, String>,
+    /// Which part of the network is taken if no link joins all.
+    pub part: Part,
     /// Hosts at each router that has some.
     pub hosts: u32,
     /// Which routers have hosts.
@@ -42,6 +46,17 @@ pub struct Attached {
     pub mtu: u32,
     /// Largest packet of the hosts' links.
     pub access_mtu: u32,
+}
+
+/// A part of a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// The whole network.
+    #[default]
+    All,
+    /// The part with most nodes of those that no link joins.
+    Largest,
 }
 
 /// Which routers of a network have hosts; routers without a link never have.
@@ -77,6 +92,8 @@ impl<'de> Deserialize<'de> for At {
 impl Default for Attached {
     fn default() -> Self {
         Attached {
+            map: BTreeMap::new(),
+            part: Part::All,
             hosts: 1,
             at: At::All,
             rate: None,
@@ -97,7 +114,7 @@ impl Attached {
     /// Builds the network, addresses assigned; fails where a number is out of range, or no router has hosts.
     pub fn build(&self, graph: &Graph) -> Result<Topology, TopologyError> {
         at_least_one("hosts", &graph.name, self.hosts)?;
-        let mut graph = graph.clone();
+        let mut graph = if self.part == Part::Largest { graph.largest_part() } else { graph.clone() };
         for edge in &mut graph.edges {
             (edge.rate, edge.delay) = (self.rate.or(edge.rate), self.delay.or(edge.delay));
         }

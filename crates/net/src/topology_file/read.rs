@@ -56,7 +56,7 @@ fn read_named(
     attached: &Attached,
     files: &dyn Files,
 ) -> Result<Topology, ParseError> {
-    let graph = files.network(name).map_err(|problem| document.error(network.span(), problem))?;
+    let graph = files.network(name, &attached.map).map_err(|problem| document.error(network.span(), problem))?;
     attached.build(&graph).map_err(|error| match item.get_ref().as_str() {
         Some(_) => document.error(network.span(), error),
         None => place(document, item, &error),

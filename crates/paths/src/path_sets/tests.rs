@@ -141,7 +141,7 @@ fn slow_routes(topo: &Topology, ends: &Ends, rules: &SegmentRules, max_paths: us
                         && path.iter().all(|arc| !used.contains(&arc.link()))
                 };
                 for path in lists.keys().filter(|path| is_free(path)) {
-                    let beyond = Cost::at_least(u64::from(ingress.up + egress.down));
+                    let beyond = Cost::at_least(ingress.up + egress.down);
                     let costs = path.iter().map(|arc| Cost::of(topo.channel(*arc).weight, own(arc.link().0)));
                     let found = (costs.fold(beyond, |sum, cost| sum + cost), first, last, path.clone());
                     if best.as_ref().is_none_or(|best| found < *best) {
@@ -198,7 +198,7 @@ proptest! {
 /// Whether these arcs are the only shortest path from their first node to a destination behind the egress routers.
 fn only_shortest(topo: &Topology, igp: &Igp, ends: &Ends, arcs: &[ArcId]) -> bool {
     let from = topo.tail(arcs[0]);
-    let length = |egress: &Access| igp.distance(from, egress.router).map(|length| length + u64::from(egress.down));
+    let length = |egress: &Access| igp.distance(from, egress.router).map(|length| length + egress.down);
     let least = ends.egresses.iter().filter_map(length).min();
     let mut nearest = ends.egresses.iter().filter(|egress| length(egress) == least);
     let only = nearest.next().filter(|_| nearest.next().is_none());

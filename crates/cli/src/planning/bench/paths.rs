@@ -234,7 +234,12 @@ fn topology(net: &Net) -> Result<Topology, sidestep_net::TopologyError> {
         topology.add_node(Node { name: format!("r{index}"), kind: NodeKind::Router, prefix: None, locator: None })?;
     }
     for (index, ([a, b], weights)) in net.links().iter().zip(net.link_weights()).enumerate() {
-        topology.add_link(link(format!("l{index}"), NodeId(*a), NodeId(*b), weights.map(|weight| weight.unwrap_or(1))))?;
+        topology.add_link(link(
+            format!("l{index}"),
+            NodeId(*a),
+            NodeId(*b),
+            weights.map(|weight| weight.unwrap_or(1)),
+        ))?;
     }
     Ok(topology)
 }

@@ -178,8 +178,10 @@ fn an_average_of_red_outlasts_a_new_rate() {
     assert!(driver.carried.len() <= accepted + 1, "{} and {accepted}", driver.carried.len());
 }
 
-/// A step: nanoseconds since the one before, and a packet's length or a change of nanoseconds for a byte and of delay.
-fn steps() -> impl Strategy<Value = Vec<(u64, Result<u32, (u64, u64)>)>> {
+/// Nanoseconds since the step before, and a packet's length or a change of nanoseconds for a byte and of delay.
+type Step = (u64, Result<u32, (u64, u64)>);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
     let gap = prop_oneof![Just(0), 0u64..2_000, 0u64..200_000];
     let byte_ns = prop_oneof![Just(0u64), Just(1), Just(8), Just(80), Just(320)];
     let change = (byte_ns, 0u64..1_000_000).prop_map(Err);
