@@ -59,7 +59,7 @@ impl Sampler {
         Ok(Sampler {
             wires: network.wires(),
             hosts,
-            links: LinkSampler::new(scenario),
+            links: LinkSampler::new(topology),
             arcs: Vec::new(),
             warmup: Time::ZERO + scenario.warmup,
             last: Time::ZERO,

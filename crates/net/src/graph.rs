@@ -8,15 +8,13 @@ mod links;
 #[cfg(test)]
 mod tests;
 mod topology;
-mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Rate, Span};
 
 pub use links::GraphLink;
-pub use topology::{Missing, great_circle_delay, usual_rate};
-pub use whole::{WeightError, WholeWeights};
+pub use topology::{Missing, usual_rate};
 
 /// A network as its file has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,7 +49,7 @@ pub struct GraphEdge {
     pub directed: bool,
     /// IGP weight, finite and not negative.
     pub weight: Option<f64>,
-    /// Transmission rate; zero means "not limited".
+    /// Transmission rate, above zero.
     pub rate: Option<Rate>,
     /// Propagation delay.
     pub delay: Option<Span>,

@@ -46,7 +46,6 @@ impl System for Inrpp {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
-    context.needs_two_way_links()?;
     let settings: InrppSettings = context.settings()?;
     let mut settings = settings;
     if settings.preset == Preset::Ns3 {

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 use sidestep_advise::{AdviseError, Answer, BASES, Capacities, Question, Share, models, shares};
-use sidestep_formats::Reading;
 use sidestep_maxflow::FlowModel;
 use sidestep_net::{NodeId, Ratio};
 use sidestep_repro::{Curve, curves};
@@ -11,7 +10,7 @@ use super::{
     flows::{sampling, source},
     paths::routers,
     print_json, save,
-    topo::{Loaded, load},
+    topo::load,
     until_signalled,
 };
 use crate::planning::{
@@ -40,7 +39,6 @@ struct Report {
     /// The largest gap between a flow and its dual bound, as a share of the flow.
     largest_gap: f64,
     shares: Vec<Share>,
-    reading: Reading,
 }
 
 /// Runs `sidestep maxflow`.
@@ -49,7 +47,7 @@ pub fn run(args: MaxFlowArgs) -> Outcome {
     if options.merge_parallel {
         return Err(Failure::usage("the rates of parallel links add up: leave out --merge-parallel"));
     }
-    let Loaded { graph, net, reading } = load(options)?;
+    let (graph, net) = load(options)?;
     let net = if args.pairs.no_prune { net } else { net.pruned() };
     let nodes: Vec<NodeId> = routers(&graph, &net, &args.pairs)?.into_iter().map(NodeId).collect();
     let capacities = Capacities::new(&graph, &net, args.rates.default_rate)?;
@@ -81,7 +79,6 @@ pub fn run(args: MaxFlowArgs) -> Outcome {
         programs: answer.programs,
         largest_gap: answer.gap,
         shares: shares(&question, &models, &answer),
-        reading,
     };
     let over = BASES.iter().position(|(name, _)| *name == args.over).unwrap_or(1);
     if let Some(path) = &args.svg {

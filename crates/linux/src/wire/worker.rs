@@ -172,8 +172,7 @@ impl Worker {
                 }
                 Command::SetChannel(index, channel) => {
                     if let Some(direction) = self.directions.get_mut(index) {
-                        direction.set_channel(now, &channel);
-                        self.due[index] = direction.next_due();
+                        direction.set_channel(&channel);
                     }
                 }
                 Command::SetCarrier(index, carrier) => {

@@ -35,7 +35,7 @@ impl Sender {
         self.transfer.stage = Stage::SynSent;
         let answer = Packet {
             kind: Kind::SynAck,
-            sent: answered.into(),
+            sent: answered.unwrap_or(Time::ZERO),
             window: config.receive_window,
             flags: Flags::when(ecn, Flags::ECE),
             ..Packet::default()
