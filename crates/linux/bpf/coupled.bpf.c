@@ -77,11 +77,6 @@ static __always_inline struct coupled *state_of(struct sock *sk)
 	return (struct coupled *)((struct inet_connection_sock *)sk)->icsk_ca_priv;
 }
 
-static __always_inline void *state_at(void *sk)
-{
-	return sk + bpf_core_field_offset(struct inet_connection_sock, icsk_ca_priv);
-}
-
 static __always_inline __u64 between_losses(const struct coupled_seen *of, __u64 acked)
 {
 	return pc_most(acked - of->mark, of->before);
@@ -99,7 +94,7 @@ static __always_inline void *next_of(struct walk *walk)
 /* Takes the sums of a subflow if they are recent; returns whether it did. `seen` is zero if nothing could be read. */
 static __always_inline int take(struct walk *walk, void *tp, struct coupled_seen *seen, __u32 recent)
 {
-	struct coupled *state = state_at(tp);
+	struct coupled *state = state_of(tp);
 
 	if (bpf_probe_read_kernel(seen, sizeof(*seen), state) || seen->magic != MAGIC)
 		return 0;

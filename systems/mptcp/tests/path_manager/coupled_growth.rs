@@ -81,7 +81,7 @@ fn increase(of: &Window, acked: u64, sending: &[Window]) -> f64 {
 }
 
 /// For each subflow how much its window has grown over what the equation says, from its first step to its last in `time`; nothing of
-/// one that made fewer than six steps. A loss, and the recovery after it, begin anew.
+/// one that made fewer than seven steps. Steps count from the end of the last recovery.
 fn grown(pair: &Pair, connection: &Connection, sending: usize, time: Duration) -> [Option<f64>; 2] {
     let start = Instant::now();
     let mut last = windows(pair, connection);
@@ -113,7 +113,6 @@ fn grown(pair: &Pair, connection: &Connection, sending: usize, time: Duration) -
         }
         last = now;
     }
-
     best.map(|(steps, expected)| (steps > 6).then(|| (steps - 1) as f64 / expected))
 }
 
