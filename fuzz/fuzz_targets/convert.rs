@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use sidestep_formats as formats;
 use sidestep_net::{Graph, GraphEdge, Missing, Rate, Span, topology_file};
 
-const FORMATS: [&str; 4] = ["fuzz.graphml", "fuzz.graph", "fuzz.cch", "fuzz.toml"];
+const FORMATS: [&str; 6] = ["fuzz.graphml", "fuzz.gml", "fuzz.json", "fuzz.graph", "fuzz.cch", "fuzz.toml"];
 
 fuzz_target!(|text: &str| {
     for format in FORMATS {
@@ -20,12 +20,18 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// GraphML keeps all but delays.
+/// GraphML keeps all but delays, rates of 0 ("not limited") and the position 0, 0.
 fn to_graphml(graph: &Graph) {
     let again = formats::read(&formats::print_graphml(graph), "fuzz.graphml").expect("what is written is read");
-    let kept = |edge: &GraphEdge| GraphEdge { delay: None, ..edge.clone() };
+    let kept = |edge: &GraphEdge| GraphEdge {
+        delay: None,
+        rate: edge.rate.filter(|rate| *rate != Rate::default()),
+        ..edge.clone()
+    };
     assert_eq!(again.edges, graph.edges.iter().map(kept).collect::<Vec<_>>());
-    let positions = |graph: &Graph| graph.nodes.iter().map(|node| node.position).collect::<Vec<_>>();
+    let positions = |graph: &Graph| {
+        graph.nodes.iter().map(|node| node.position.filter(|place| *place != (0.0, 0.0))).collect::<Vec<_>>()
+    };
     assert_eq!(positions(&again), positions(graph));
 }
 

@@ -97,6 +97,9 @@ impl Question<'_> {
             return Ok(Vec::new());
         }
         let solved = FlowProgram::solve_each(programs, pairs)?;
+        if solved.iter().any(|solved| self.network.is_unlimited(solved.flow)) {
+            return Err(FlowError::Unlimited);
+        }
         Ok(solved.iter().map(|solved| (solved.flow, solved.gap())).collect())
     }
 }

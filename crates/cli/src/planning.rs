@@ -26,13 +26,16 @@ mod traffic;
 mod worlds;
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::Read,
     path::{Path, PathBuf},
+    sync::Mutex,
 };
 
 use serde::Serialize;
 use sidestep_command::{read, until_signalled};
+use sidestep_formats::{Mapping, Reading};
 use sidestep_net::{Files, Graph, ParseError};
 use sidestep_scenario::{
     Catalogue, Scenario, World,
@@ -129,13 +132,31 @@ impl Files for Beside<'_> {
         }
     }
 
-    fn network(&self, name: &str) -> Result<Graph, String> {
+    fn network(&self, name: &str, map: &BTreeMap<String, String>) -> Result<Graph, String> {
         let beside = self.0.with_file_name(name);
         let name = if beside.is_file() { beside.to_string_lossy() } else { name.into() };
         let data = std::env::var_os(DATA).map(PathBuf::from);
-        sidestep_repro::topology(data.as_deref(), &name).map_err(|error| error.to_string())
+        let mut mapping = Mapping::default();
+        for (key, meaning) in map {
+            mapping.add(key, meaning).map_err(|error| format!("map: {error}"))?;
+        }
+        let read = sidestep_repro::topology_as(data.as_deref(), &name, &mapping);
+        let (graph, reading) = read.map_err(|error| error.to_string())?;
+        say_reading(&graph, &reading);
+        Ok(graph)
     }
 }
+
+/// Prints how a network was read, once for each network.
+fn say_reading(graph: &Graph, reading: &Reading) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let is_new = SAID.lock().is_ok_and(|mut said| said.insert(graph.name.clone()));
+    for line in reading.lines().iter().filter(|_| is_new) {
+        let line = format!("{}: {line}", graph.name);
+        eprintln!("{}", line.replace(char::is_control, "\u{fffd}"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

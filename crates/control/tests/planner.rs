@@ -13,7 +13,7 @@ use sidestep_paths::{Igp, access_arcs};
 const KNOBS: PathSettings = PathSettings { max_segments: 4, max_paths: 8, adjacency: true };
 
 /// A network of these links, with their weight and their delay in ms; nodes in lower case are hosts.
-fn network(links: &[(&str, &str, u32, u64)]) -> Topology {
+fn network(links: &[(&str, &str, u64, u64)]) -> Topology {
     let mut topology = Topology::new();
     for (a, b, weight, delay) in links {
         let queue = Queue { limit: QueueLimit::Packets(100), ecn_threshold: None, red: None };
@@ -118,7 +118,7 @@ fn a_host_with_two_access_routers_has_no_paths_to_itself() {
 #[test]
 fn a_path_is_plain_while_it_is_the_only_shortest_one() {
     // Two paths from A to B over M, and over N and O; the second is the dearer one by this much.
-    let network = |more: u32| {
+    let network = |more: u64| {
         network(&[
             ("c", "A", 1, 1),
             ("A", "M", 1, 1),
@@ -202,8 +202,8 @@ fn hosts_behind_one_router_have_no_paths_between_them() {
 
 /// Up to five routers and four hosts, each with one or more links to routers.
 fn arb_network() -> impl Strategy<Value = Topology> {
-    let core = prop::collection::vec((0..5usize, 1..5usize, 1..4u32), 4..12);
-    let access = prop::collection::vec((0..4usize, 0..5usize, 1..3u32), 4..9);
+    let core = prop::collection::vec((0..5usize, 1..5usize, 1..4u64), 4..12);
+    let access = prop::collection::vec((0..4usize, 0..5usize, 1..3u64), 4..9);
     (core, access).prop_map(|(core, access)| {
         let (routers, hosts) = (["A", "B", "C", "D", "E"], ["h", "i", "j", "k"]);
         let core = core.iter().map(|(from, step, weight)| (routers[*from], routers[(from + step) % 5], *weight, 1));

@@ -383,7 +383,15 @@ impl Segments {
             _ if seq == self.count.wrapping_sub(1) => (self.last_payload, 0),
             _ => (self.mss, 0),
         };
-        Packet { sent: now, seq, kind, flags, len: self.sizes.header + payload + syn, payload, ..Packet::default() }
+        Packet {
+            sent: now.into(),
+            seq,
+            kind,
+            flags,
+            len: self.sizes.header + payload + syn,
+            payload,
+            ..Packet::default()
+        }
     }
 
     /// An answer of the receiver's, complete.

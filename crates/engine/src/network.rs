@@ -126,11 +126,13 @@ impl Arc {
 impl Network {
     /// The idle network of `topology`; random losses follow from `seed`.
     pub fn new(topology: &Topology, seed: u64, jitter: sidestep_net::Span) -> Self {
-        let arcs = (0..topology.arc_count() as u32).map(|arc| Arc {
-            link: LinkModel::new(topology.channel(ArcId(arc)), seed, u64::from(arc)),
-            carried: VecDeque::new(),
-            last_sent: 0,
-            sent: 0,
+        let arcs = (0..topology.arc_count() as u32).map(|arc| {
+            let mut link = LinkModel::new(topology.channel(ArcId(arc)), seed, u64::from(arc));
+            if !topology.has_arc(ArcId(arc)) {
+                // No route leads over the missing direction of a link, and no packet would arrive there.
+                link.set_state(Time::ZERO, LinkState::Down);
+            }
+            Arc { link, carried: VecDeque::new(), last_sent: 0, sent: 0 }
         });
         let mut network = Network {
             arcs: arcs.collect(),
@@ -418,16 +420,34 @@ impl Network {
         self.arcs.get(arc.index()).map(|of| of.link.state())
     }
 
-    /// Changes rate, delay, queue and loss of an arc, for packets that come from `now` on.
+    /// Changes rate, delay, queue and loss of an arc at `now`, also for packets that have not left its transmitter; see
+    /// [`LinkModel::set_channel`].
     pub fn set_channel(&mut self, now: Time, arc: ArcId, channel: &Channel) {
-        if let Some(of) = self.arcs.get_mut(arc.index()) {
-            of.link.set_channel(channel);
-        }
+        self.put_back();
+        self.revise(now, arc, channel);
         if let Some(nodes) = &mut self.nodes {
             nodes.set_channel(arc, channel);
         }
         self.look_ahead();
         self.link_changed(now, arc);
+    }
+
+    /// Changes an arc's channel, and when what it carries arrives.
+    fn revise(&mut self, now: Time, arc: ArcId, channel: &Channel) {
+        let Some(of) = self.arcs.get_mut(arc.index()) else { return };
+        let carried = std::mem::take(&mut of.carried);
+        let mut arrivals: Vec<_> = carried.iter().map(|packet| Some(Time::from_nanos(packet.arrives()))).collect();
+        of.link.set_channel(now, channel, &mut arrivals);
+        for (packet, arrival) in carried.into_iter().zip(arrivals) {
+            match arrival {
+                Some(at) => self.arcs[arc.index()].carried.push_back(packet.arriving(at.as_nanos())),
+                None => self.lose(packet.packet),
+            }
+        }
+        self.events.retain(|key| key & ARC_MASK != u64::from(arc.0));
+        if let Some(first) = self.arcs[arc.index()].carried.front() {
+            self.events.push(first.arrives() << ARC_BITS | u64::from(arc.0));
+        }
     }
 
     /// What an arc has done, and the bytes in its queue at `now`.

@@ -60,7 +60,7 @@ impl Side {
         let mut resent = 0;
         while let Some(transmit) = self.socket.poll_transmit(config, now) {
             let (seq, kind, flags) = (transmit.seq, transmit.kind, transmit.flags);
-            let mut packet = Packet { sent: now, seq, kind, flags, len: wire.sizes.header, ..Packet::default() };
+            let mut packet = Packet { sent: now.into(), seq, kind, flags, len: wire.sizes.header, ..Packet::default() };
             if kind == Kind::Syn {
                 packet.len += wire.sizes.syn;
                 resent += u32::from(self.socket.sender().is_linux() && self.socket.sender().backoff() > 0);

@@ -44,13 +44,13 @@ pub struct End<'a> {
     /// Segments that it received in order.
     pub received: u32,
     /// When the last of them came.
-    pub progress: Time,
+    pub progress: Option<Time>,
 }
 
 impl<'a> End<'a> {
     /// An end that sends and receives nothing.
     pub fn of(half: Half, sender: &'a Sender) -> End<'a> {
-        End { half, sender: Some(sender), srtt: sender.srtt(), received: 0, progress: Time::ZERO }
+        End { half, sender: Some(sender), srtt: sender.srtt(), received: 0, progress: None }
     }
 }
 

@@ -144,7 +144,7 @@ impl<S: Steering> World<S> {
         let mut resent = 0;
         while let Some(transmit) = sender.poll_transmit(tcp, self.now) {
             let mut packet = Packet {
-                sent: self.now,
+                sent: self.now.into(),
                 flow: index,
                 seq: transmit.seq,
                 kind: transmit.kind,
@@ -183,7 +183,7 @@ impl<S: Steering> World<S> {
     pub(super) fn send_without_data(&mut self, flow: u32, kind: Kind) {
         let of = &self.flows[flow as usize];
         let seq = self.senders[of.slot as usize].una();
-        let packet = Packet { flow, kind, seq, len: self.sizes.header, sent: self.now, ..Packet::default() };
+        let packet = Packet { flow, kind, seq, len: self.sizes.header, sent: self.now.into(), ..Packet::default() };
         self.network.inject(self.now.as_nanos(), of.forward, packet);
     }
 

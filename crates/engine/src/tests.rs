@@ -239,6 +239,43 @@ fn a_delay_that_shrinks_lets_no_arrival_come_late() {
 }
 
 #[test]
+fn packets_that_wait_when_a_link_recovers_leave_at_its_new_rate() {
+    let run = |ahead: bool| {
+        let mut lab = Lab::new(dumbbell(2), Config::rfc());
+        let flows: Vec<FlowId> = (1..=2).map(|i| lab.flow(&format!("l{i}"), &format!("r{i}"), None)).collect();
+        let arc = lab.topology.find_link("L-R").unwrap().arc(sidestep_net::Direction::AToB);
+        let fast = *lab.topology.channel(arc);
+        let slow = sidestep_net::Channel { rate: Rate::from_bits_per_sec(200_000), ..fast };
+        let mut seen = Vec::new();
+        for (millis, channel) in [(3_000, slow), (6_000, fast)] {
+            lab.world.run_until(Time::ZERO + Span::from_millis(millis));
+            if ahead {
+                lab.world.network.look_ahead_from(0);
+            }
+            let now = lab.world.now();
+            lab.world.network.set_channel(now, arc, &channel);
+            let (counters, queued) = lab.world.network.arc(now, arc);
+            seen.push((counters.packets, queued, lab.world.network.balance()));
+        }
+        let now = lab.world.now();
+        let (_, waits) = lab.world.network.arc(now, arc);
+        assert!(waits > Bytes::new(50_000), "{waits}");
+        let (before, queued) = lab.world.network.arc(now, arc);
+        let before = before.bytes - queued;
+        lab.world.run_until(now + fast.rate.time_for(waits) + Span::from_millis(1));
+        let (after, queued) = lab.world.network.arc(lab.world.now(), arc);
+        // All of it, and no more than the rate allows.
+        assert!(after.bytes - queued - before >= waits, "{waits} of {}", after.bytes - queued - before);
+        assert!(lab.world.network.balance().is_even());
+        lab.world.run_until(now + Span::from_secs(2));
+        seen.push((0, Bytes::default(), lab.world.network.balance()));
+        let acked: Vec<u64> = flows.iter().map(|flow| lab.world.acked_bytes(*flow)).collect();
+        (acked, seen)
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
 fn a_transfer_takes_its_handshake_its_rounds_and_its_bytes() {
     let mut lab = Lab::new(dumbbell(1), Config::rfc());
     let flow = lab.flow("l1", "r1", Some(100_000));

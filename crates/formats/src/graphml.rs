@@ -1,30 +1,44 @@
-//! GraphML, with the keys of the Internet Topology Zoo.
+//! GraphML, as the Internet Topology Zoo, networkx, igraph, Gephi and yEd write it.
 //!
-//! The reader takes `label`, `Longitude` and `Latitude` of nodes, and `LinkSpeedRaw` (bit/s) and `weight` of edges; it
-//! skips every other key. Nested graphs and hyperedges are errors, because a [`Graph`] cannot have them. A document
-//! type declaration is an error too: no topology needs entities of its own.
+//! Keys are understood by their names, or as the user maps them; yEd's labels are those of its shapes. Nested graphs and
+//! hyperedges are errors, because a [`Graph`] cannot have them. A document type declaration is an error too: no topology
+//! needs entities of its own. SNDlib's XML is another vocabulary, and is read by [`sndlib`].
 
+mod sndlib;
 mod xml;
 
 use std::collections::BTreeMap;
 
-use sidestep_net::Rate;
-
-use super::{Fault, Graph, GraphEdge, GraphNode, add_edge, add_node, ids::Ids, quantity, shown};
+use super::{
+    Fault, MAX_EDGES, MAX_NODES, Mapping, Role, check_count,
+    ids::Ids,
+    raw::{Cell, Fixed, Key, Raw, RawEdge, RawNode, Text},
+    shown,
+};
 use xml::{Tag, Xml};
 
-/// Reads a GraphML file.
-pub(super) fn read(text: &str) -> Result<Graph, Fault> {
-    let mut loader = Loader {
-        xml: Xml::new(text),
-        keys: BTreeMap::new(),
-        defaults: Values::default(),
-        ids: Ids::new(),
-        graph: Graph::default(),
-    };
+/// The keys of the Zoo, whose units are known.
+const ZOO: [Fixed; 5] = [
+    ("label", true, Role::Name, None),
+    ("Longitude", true, Role::Longitude, None),
+    ("Latitude", true, Role::Latitude, None),
+    ("LinkSpeedRaw", false, Role::Rate, Some("bit/s")),
+    ("weight", false, Role::Weight, None),
+];
+/// The name of yEd's key for the shapes of nodes.
+const YED: &str = "NodeLabel";
+
+/// Reads an XML file: GraphML, or SNDlib's.
+pub(super) fn read(text: &str, mapping: &Mapping) -> Result<Raw, Fault> {
+    let mut loader =
+        Loader { xml: Xml::new(text), keys: BTreeMap::new(), ids: Ids::new(), raw: Raw::default(), mapping };
     match loader.xml.child()? {
         Some(root) if root.name == "graphml" => {}
-        other => return Err(Fault::new(other.map_or(text.len(), |tag| tag.at), "expected `<graphml>`")),
+        Some(root) if root.name == "network" => return sndlib::read(loader.xml, mapping),
+        other => {
+            let at = other.map_or(text.len(), |tag| tag.at);
+            return Err(Fault::new(at, "expected `<graphml>`, or `<network>` of SNDlib"));
+        }
     }
     let mut graphs = 0;
     while let Some(tag) = loader.xml.child()? {
@@ -47,62 +61,46 @@ pub(super) fn read(text: &str) -> Result<Graph, Fault> {
     loader.finish()
 }
 
-/// A key whose values are read.
-#[derive(Clone, Copy)]
-enum Field {
-    Label,
-    Longitude,
-    Latitude,
-    Speed,
-    Weight,
-}
-
-/// The values of a node's or an edge's keys.
-#[derive(Clone, Default)]
-struct Values {
-    label: Option<String>,
-    longitude: Option<f64>,
-    latitude: Option<f64>,
-    speed: Option<Rate>,
-    weight: Option<f64>,
-}
-
 struct Loader<'t> {
     xml: Xml<'t>,
-    /// All keys by their ids; `None` for a key that is skipped.
-    keys: BTreeMap<String, Option<Field>>,
-    /// The default values of keys, without labels: copies of a long label would need much more memory than the file.
-    defaults: Values,
+    /// The places of keys by their ids.
+    keys: BTreeMap<String, usize>,
     ids: Ids<String>,
-    /// The graph so far. Until the end of the file, the ends of its edges are numbers of ids.
-    graph: Graph,
+    /// What was read so far. Until the end of the file, the ends of its edges are numbers of ids.
+    raw: Raw,
+    mapping: &'t Mapping,
 }
 
 impl Loader<'_> {
     /// A `key`: what an id of `data` stands for.
     fn key(&mut self, tag: &Tag) -> Result<(), Fault> {
-        let field = match (tag.get("for").unwrap_or("all"), tag.get("attr.name").unwrap_or_default()) {
-            ("node" | "all", "label") => Some(Field::Label),
-            ("node" | "all", "Longitude") => Some(Field::Longitude),
-            ("node" | "all", "Latitude") => Some(Field::Latitude),
-            ("edge" | "all", "LinkSpeedRaw") => Some(Field::Speed),
-            ("edge" | "all", "weight") => Some(Field::Weight),
-            _ => None,
+        let of = match tag.get("for").unwrap_or("all") {
+            "node" => (true, false),
+            "edge" => (false, true),
+            "all" => (true, true),
+            _ => (false, false),
         };
         let id = tag.need("id")?;
-        if self.keys.insert(id.into(), field).is_some() {
+        let name = match (tag.get("attr.name"), tag.get("yfiles.type")) {
+            (_, Some("nodegraphics")) => YED,
+            (Some(name), _) | (None, Some(name)) => name,
+            (None, None) => id,
+        };
+        let place = self.raw.keys.len();
+        if self.keys.insert(id.into(), place).is_some() {
             return Err(Fault::new(tag.at, format!("key `{}` exists twice; give each an id of its own", shown(id))));
         }
+        let mut key = Key::new(name, of, self.mapping, &ZOO);
         while let Some(child) = self.xml.child()? {
-            match field {
-                Some(field) if child.name == "default" => {
+            match child.name == "default" && !(key.is_skipped(true) && key.is_skipped(false)) {
+                true => {
                     let (at, text) = self.xml.text()?;
-                    self.defaults.set(field, &text).map_err(|error| Fault::new(at, error))?;
-                    self.defaults.label = None;
+                    key.default = Some(Text { at, text });
                 }
-                _ => self.xml.skip()?,
+                false => self.xml.skip()?,
             }
         }
+        self.raw.keys.push(key);
         Ok(())
     }
 
@@ -125,9 +123,10 @@ impl Loader<'_> {
 
     fn node(&mut self, tag: &Tag) -> Result<(), Fault> {
         let id = tag.need("id")?;
-        let Values { label, longitude, latitude, .. } = self.values()?;
-        let name = label.unwrap_or_else(|| id.into());
-        let index = add_node(&mut self.graph, tag.at, GraphNode { name, position: longitude.zip(latitude) })?;
+        let cells = self.cells(true)?;
+        let index = self.raw.nodes.len();
+        check_count(tag.at, "nodes", index, MAX_NODES)?;
+        self.raw.nodes.push(RawNode { id: id.into(), cells });
         self.ids.declare(tag.at, id.into(), index)?;
         Ok(())
     }
@@ -141,13 +140,15 @@ impl Loader<'_> {
         };
         let from = self.ids.mention(tag.at, tag.need("source")?.into())?;
         let to = self.ids.mention(tag.at, tag.need("target")?.into())?;
-        let Values { speed: rate, weight, .. } = self.values()?;
-        add_edge(&mut self.graph, tag.at, GraphEdge { from, to, directed, weight, rate, delay: None })
+        let cells = self.cells(false)?;
+        check_count(tag.at, "edges", self.raw.edges.len(), MAX_EDGES)?;
+        self.raw.edges.push(RawEdge { from, to, directed, cells });
+        Ok(())
     }
 
     /// The values in the `data` of the open element, up to its end.
-    fn values(&mut self) -> Result<Values, Fault> {
-        let mut values = self.defaults.clone();
+    fn cells(&mut self, of_nodes: bool) -> Result<Vec<Cell>, Fault> {
+        let mut cells = Vec::new();
         while let Some(tag) = self.xml.child()? {
             if tag.name == "graph" {
                 return Err(Fault::new(tag.at, "graphs within nodes are not read"));
@@ -157,44 +158,31 @@ impl Loader<'_> {
                 continue;
             }
             let id = tag.need("key")?;
-            match self.keys.get(id) {
-                Some(Some(field)) => {
-                    let (at, text) = self.xml.text()?;
-                    values.set(*field, &text).map_err(|error| Fault::new(at, error))?;
-                }
-                Some(None) => self.xml.skip()?,
-                None => return Err(Fault::new(tag.at, format!("no `<key>` before here has the id `{}`", shown(id)))),
+            let known = self.keys.get(id).and_then(|place| Some((*place, self.raw.keys.get_mut(*place)?)));
+            let Some((place, key)) = known else {
+                return Err(Fault::new(tag.at, format!("no `<key>` before here has the id `{}`", shown(id))));
+            };
+            key.is_used = true;
+            if key.is_skipped(of_nodes) {
+                self.xml.skip()?;
+                continue;
+            }
+            let (at, text) = if key.name == YED { self.xml.text_of(YED)? } else { self.xml.text()? };
+            if !text.trim().is_empty() {
+                cells.push((place as u32, Text { at, text }));
             }
         }
-        Ok(values)
+        Ok(cells)
     }
 
-    fn finish(self) -> Result<Graph, Fault> {
-        let Loader { mut graph, ids, .. } = self;
+    fn finish(self) -> Result<Raw, Fault> {
+        let Loader { mut raw, ids, .. } = self;
         let nodes = ids.nodes()?;
-        for edge in &mut graph.edges {
+        for edge in &mut raw.edges {
             for end in [&mut edge.from, &mut edge.to] {
                 *end = nodes.get(*end).copied().unwrap_or_default();
             }
         }
-        Ok(graph)
-    }
-}
-
-impl Values {
-    /// Sets the value of a key; a blank value counts as absent.
-    fn set(&mut self, field: Field, text: &str) -> Result<(), String> {
-        let text = text.trim();
-        if text.is_empty() {
-            return Ok(());
-        }
-        match field {
-            Field::Label => self.label = Some(text.into()),
-            Field::Longitude => self.longitude = Some(quantity::number("longitude", text)?),
-            Field::Latitude => self.latitude = Some(quantity::number("latitude", text)?),
-            Field::Speed => self.speed = Some(quantity::rate("speed", text, 1)?),
-            Field::Weight => self.weight = Some(quantity::amount("weight", text)?),
-        }
-        Ok(())
+        Ok(raw)
     }
 }

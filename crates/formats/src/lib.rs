@@ -2,7 +2,7 @@
 //!
 //! There are two kinds of functions, and neither opens a file:
 //!
-//! - [`read`] parses a file's text; the extension of the file's name selects the format.
+//! - [`read`] and [`read_as`] parse a file's text; the extension of the file's name selects the format.
 //! - `print_…` returns a graph as text: [`print_graphml`], [`print_repetita`]. [`topology_file::print`] prints our own
 //!   format.
 //!
@@ -18,7 +18,10 @@
 //!
 //! | extension | format | published by |
 //! |---|---|---|
-//! | `.graphml`, `.xml` | GraphML | Internet Topology Zoo |
+//! | `.graphml`, `.xml` | GraphML | Internet Topology Zoo, networkx, igraph, Gephi, yEd |
+//! | `.xml` | SNDlib's XML | SNDlib |
+//! | `.gml` | GML | Internet Topology Zoo, networkx, igraph, Gephi |
+//! | `.json` | node-link JSON | networkx, TEAL, NCFlow |
 //! | `.graph` | REPETITA | REPETITA, with IGP weights, capacities and delays |
 //! | `.toml` | our own topology files | `topo convert`, or their users |
 //! | `.cch` | Rocketfuel | University of Washington, router-level maps of ISPs |
@@ -28,10 +31,16 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod gml;
 mod graphml;
 mod ids;
+mod json;
+mod mapping;
+mod plausible;
 mod print;
 mod quantity;
+mod raw;
+mod reading;
 mod repetita;
 mod rocketfuel;
 #[cfg(test)]
@@ -40,9 +49,11 @@ mod words;
 
 use std::{ffi::OsStr, path::Path};
 
-use sidestep_net::{Graph, GraphEdge, GraphNode, ParseError, document::printable, topology_file};
+use sidestep_net::{Graph, ParseError, document::printable, topology_file};
 
+pub use mapping::{MapError, Mapping, Role};
 pub use print::{print_graphml, print_repetita};
+pub use reading::{Reading, Taken};
 
 /// Text longer than this is refused, in bytes.
 pub const MAX_TEXT: usize = 64 << 20;
@@ -65,53 +76,46 @@ struct Fault {
 /// An error names the line and the column. It fails on text that the format does not allow, on ids that no node has, on
 /// weights, rates or delays that are negative or not finite, and beyond [`MAX_TEXT`], [`MAX_NODES`] or [`MAX_EDGES`].
 pub fn read(text: &str, file_name: &str) -> Result<Graph, ParseError> {
+    read_as(text, file_name, &Mapping::default()).map(|(graph, _)| graph)
+}
+
+/// Reads a topology file as [`read`] does, with keys as the user maps them, and gives account of it.
+///
+/// It fails, too, if the file has no key that is mapped.
+pub fn read_as(text: &str, file_name: &str, mapping: &Mapping) -> Result<(Graph, Reading), ParseError> {
     let path = Path::new(file_name);
     let lossy = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
     if text.len() > MAX_TEXT {
         return Err(ParseError::new("", 0, "the file is larger than 64 MiB; is it the right one?").in_file(file_name));
     }
-    let loader = match lossy(path.extension()).to_ascii_lowercase().as_str() {
-        "graphml" | "xml" => graphml::read,
-        "graph" => repetita::read,
-        "cch" => rocketfuel::read,
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let raw = match lossy(path.extension()).to_ascii_lowercase().as_str() {
+        "graphml" | "xml" => graphml::read(text, mapping),
+        "graph" => repetita::read(text, mapping),
+        "gml" => gml::read(text, mapping),
+        "json" => json::read(text, mapping),
+        "cch" => rocketfuel::read(text),
         "toml" => {
             let topology = topology_file::parse(text).map_err(|error| error.in_file(file_name))?;
-            return Ok(Graph::of(&topology, &lossy(path.file_stem())));
+            return Ok((Graph::of(&topology, &lossy(path.file_stem())), Reading::default()));
         }
         other => return Err(unsupported(other).in_file(file_name)),
     };
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let read = loader(text).and_then(|graph| match graph.nodes.is_empty() {
+    let read = raw.and_then(|raw| match raw.nodes.is_empty() {
         true => Err(Fault::new(text.len(), "there is not one node in the file")),
-        false => Ok(graph),
+        false => raw.resolve(mapping),
     });
-    let graph = read.map_err(|fault| ParseError::new(text, fault.at, &fault.message).in_file(file_name))?;
-    Ok(Graph { name: lossy(path.file_stem()), ..graph })
+    let (graph, reading) = read.map_err(|fault| ParseError::new(text, fault.at, &fault.message).in_file(file_name))?;
+    Ok((Graph { name: lossy(path.file_stem()), ..graph }, reading))
 }
 
 fn unsupported(extension: &str) -> ParseError {
-    let known = "GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)";
+    let known = "GraphML (.graphml, .xml), SNDlib (.xml), GML (.gml), node-link (.json), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)";
     let message = match extension {
         "" => format!("the file's extension must name its format; known are {known}"),
-        "gml" => format!("GML is not read; the Topology Zoo has its networks as .graphml too. Read are {known}"),
         _ => format!("`.{}` is not a topology format; read are {known}", shown(extension)),
     };
     ParseError::new("", 0, &message)
-}
-
-/// Adds a node and returns its index; `at` is where the file has it.
-fn add_node(graph: &mut Graph, at: usize, node: GraphNode) -> Result<usize, Fault> {
-    let index = graph.nodes.len();
-    check_count(at, "nodes", index, MAX_NODES)?;
-    graph.nodes.push(node);
-    Ok(index)
-}
-
-/// Adds an edge; `at` is where the file has it.
-fn add_edge(graph: &mut Graph, at: usize, edge: GraphEdge) -> Result<(), Fault> {
-    check_count(at, "edges", graph.edges.len(), MAX_EDGES)?;
-    graph.edges.push(edge);
-    Ok(())
 }
 
 /// Refuses one more item than `count` if that exceeds the limit.

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use sidestep_net::{Graph, GraphEdge};
+use sidestep_net::{Graph, GraphEdge, Rate};
 
 /// The graph as GraphML with the Topology Zoo's keys, and `weight`.
 ///
-/// Delays and risk groups have no key in it and are left out. Names lose the characters that XML cannot hold and the
+/// Delays, risk groups and rates of 0 ("not limited") have no key in it and are left out. Names lose the characters that XML cannot hold and the
 /// white space around them. Nodes without a name are named by their ids, `n0` and so on.
 pub fn print_graphml(graph: &Graph) -> String {
     let mut out = String::from(
@@ -36,7 +36,8 @@ pub fn print_graphml(graph: &Graph) -> String {
         let GraphEdge { from, to, directed, weight, rate, .. } = edge;
         let directed = if *directed { " directed=\"true\"" } else { "" };
         let _ = write!(out, "    <edge source=\"n{from}\" target=\"n{to}\"{directed}>");
-        let rate = rate.map(|rate| data("rate", rate.bits_per_sec().to_string()));
+        let rate =
+            rate.filter(|rate| *rate != Rate::default()).map(|rate| data("rate", rate.bits_per_sec().to_string()));
         let weight = weight.map(|weight| data("weight", weight.to_string()));
         rate.into_iter().chain(weight).for_each(|data| out.push_str(&data));
         out.push_str("</edge>\n");
@@ -47,7 +48,7 @@ pub fn print_graphml(graph: &Graph) -> String {
 
 /// The graph as REPETITA's `.graph`; an undirected edge becomes two, one in each direction.
 ///
-/// An edge without a weight gets 1, without a rate 1 Gbit/s, and without a delay zero; [`Graph::complete`] fills in
+/// An edge without a weight gets 1, without a rate or with one of 0 ("not limited") 1 Gbit/s, and without a delay zero; [`Graph::complete`] fills in
 /// better values. White space and control characters in names are replaced. Nodes without a position are at 0, 0, as in
 /// REPETITA's own files.
 pub fn print_repetita(graph: &Graph) -> String {
@@ -65,7 +66,8 @@ pub fn print_repetita(graph: &Graph) -> String {
     let mut index = 0;
     for edge in &graph.edges {
         let weight = edge.weight.unwrap_or(1.0);
-        let kilobits = edge.rate.map_or(1e6, |rate| rate.bits_per_sec() as f64 / 1e3);
+        let kilobits =
+            edge.rate.filter(|rate| *rate != Rate::default()).map_or(1e6, |rate| rate.bits_per_sec() as f64 / 1e3);
         let micros = edge.delay.map_or(0.0, |delay| delay.as_nanos() as f64 / 1e3);
         for (from, to) in [(edge.from, edge.to), (edge.to, edge.from)].into_iter().take(both(edge)) {
             let _ = writeln!(out, "edge_{index} {from} {to} {weight} {kilobits} {micros}");

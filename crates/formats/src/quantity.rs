@@ -1,8 +1,10 @@
 //! Numbers of topology files, checked before they become units.
 
-use sidestep_net::{MAX_QUANTITY, Rate, Span};
-
-use super::shown;
+use super::{
+    mapping::{Role, Unit},
+    raw::Amount,
+    shown,
+};
 
 /// A finite number; `what` names it in errors.
 pub(super) fn number(what: &str, text: &str) -> Result<f64, String> {
@@ -16,26 +18,35 @@ pub(super) fn amount(what: &str, text: &str) -> Result<f64, String> {
     if amount >= 0.0 { Ok(amount) } else { Err(format!("the {what} `{}` is negative", shown(text))) }
 }
 
-/// A rate in units of `bits` per second.
+/// A rate: a number, and perhaps a unit behind it, such as `10G` or `10 Gbit/s`.
 ///
-/// Zero is refused, as [`Rate`] takes it for "not limited", which no file means by it.
-pub(super) fn rate(what: &str, text: &str, bits: u32) -> Result<Rate, String> {
-    match scaled(what, text, bits)? {
-        0 => Err(format!("the {what} `{}` is less than 1 bit/s", shown(text))),
-        rate => Ok(Rate::from_bits_per_sec(rate)),
-    }
+/// Zero is refused, as [`Rate`](sidestep_net::Rate) takes it for "not limited", which no file means by it.
+pub(super) fn rate(text: &str) -> Result<Amount, String> {
+    let amount = with_unit("rate", Role::Rate, text)?;
+    if amount.number > 0.0 { Ok(amount) } else { Err(format!("the rate `{}` is less than 1 bit/s", shown(text))) }
 }
 
-/// A delay in units of `nanos` nanoseconds.
-pub(super) fn delay(what: &str, text: &str, nanos: u32) -> Result<Span, String> {
-    scaled(what, text, nanos).map(Span::from_nanos)
+/// A delay or a length: a number, and perhaps a unit behind it.
+pub(super) fn delay(text: &str) -> Result<Amount, String> {
+    with_unit("delay", Role::Delay, text)
 }
 
-fn scaled(what: &str, text: &str, unit: u32) -> Result<u64, String> {
-    let value = (amount(what, text)? * f64::from(unit)).round();
-    if value <= MAX_QUANTITY as f64 {
-        Ok(value as u64)
-    } else {
-        Err(format!("the {what} `{}` is too large", shown(text)))
+fn with_unit(what: &str, role: Role, text: &str) -> Result<Amount, String> {
+    let is_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-');
+    // An exponent's `e` is followed by a digit or a sign, a unit's letter is not.
+    let end = text.char_indices().find(|(at, c)| {
+        let next = text.get(at + 1..).and_then(|rest| rest.chars().next());
+        let is_exponent = matches!(c, 'e' | 'E') && *at > 0 && next.is_some_and(|next| is_number(next) && next != '.');
+        !is_number(*c) && !is_exponent
+    });
+    let (digits, unit) = text.split_at(end.map_or(text.len(), |(at, _)| at));
+    let unit = unit.trim();
+    let known = Unit::of(role, unit);
+    if digits.is_empty() {
+        return Err(amount(what, text).err().unwrap_or_default());
     }
+    if !unit.is_empty() && known.is_none() {
+        return Err(format!("the {what} `{}` is no number with a unit of a {what}", shown(text)));
+    }
+    Ok(Amount { number: amount(what, digits)?, unit: known.filter(|_| !unit.is_empty()) })
 }

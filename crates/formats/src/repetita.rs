@@ -1,55 +1,60 @@
 //! REPETITA's `.graph` files: a section of nodes and a section of edges, each with its count and a line of titles.
 //!
 //! Nodes are numbered from 0. Each direction of a link is an edge of its own, with weight, bandwidth in kbit/s and delay
-//! in microseconds.
+//! in microseconds, unless the user maps these columns otherwise.
 
 use super::{
-    Fault, Graph, GraphEdge, GraphNode, MAX_EDGES, MAX_NODES, add_edge, add_node, quantity, shown,
+    Fault, MAX_EDGES, MAX_NODES, Mapping, Role,
+    raw::{Fixed, Key, Raw, RawEdge, RawNode, Text},
+    shown,
     words::{Piece, lines},
 };
 
 const NODE: [&str; 3] = ["label", "x", "y"];
 const EDGE: [&str; 6] = ["label", "src", "dest", "weight", "bw", "delay"];
 
+/// The columns that are read.
+const COLUMNS: [Fixed; 5] = [
+    ("x", true, Role::Longitude, None),
+    ("y", true, Role::Latitude, None),
+    ("weight", false, Role::Weight, None),
+    ("bw", false, Role::Rate, Some("kbit/s")),
+    ("delay", false, Role::Delay, Some("µs")),
+];
+
 /// Reads a `.graph` file.
-pub(super) fn read(text: &str) -> Result<Graph, Fault> {
+pub(super) fn read(text: &str, mapping: &Mapping) -> Result<Raw, Fault> {
     let mut file = Lines { lines: lines(text), end: text.len() };
-    let mut graph = Graph::default();
+    let mut raw = Raw::default();
+    for (name, of_nodes, ..) in COLUMNS {
+        let mut key = Key::new(name, (of_nodes, !of_nodes), mapping, &COLUMNS);
+        key.is_used = true;
+        raw.keys.push(key);
+    }
+    let cell = |key: u32, field: Piece<'_>| (key, Text { at: field.at, text: field.text.into() });
     let count = file.section("NODES", NODE, MAX_NODES)?;
     for index in 0..count {
         let line = file.next(|| format!("node {index} of {count}"))?;
         let [label, x, y] = line.fields(format_args!("node {index} of {count}: label, longitude and latitude"))?;
-        let coordinate =
-            |what, field: Piece<'_>| quantity::number(what, field.text).map_err(|error| field.fault(error));
-        let position = Some((coordinate("longitude", x)?, coordinate("latitude", y)?));
-        add_node(&mut graph, label.at, GraphNode { name: label.text.into(), position })?;
+        raw.nodes.push(RawNode { id: label.text.into(), cells: vec![cell(0, x), cell(1, y)] });
     }
     let count = file.section("EDGES", EDGE, MAX_EDGES)?;
     for index in 0..count {
         let line = file.next(|| format!("edge {index} of {count}"))?;
-        let edge = edge(line, graph.nodes.len())?;
-        add_edge(&mut graph, line.at, edge)?;
+        let [_, from, to, weight, rate, delay] = line.fields("an edge: label, ends, weight, bandwidth and delay")?;
+        let nodes = raw.nodes.len();
+        let end = |field: Piece<'_>| match field.text.parse() {
+            Ok(index) if index < nodes => Ok(index),
+            _ => Err(field.fault(format!("there is no node `{}`; nodes are numbers below {nodes}", shown(field.text)))),
+        };
+        let (from, to) = (end(from)?, end(to)?);
+        let cells = vec![cell(2, weight), cell(3, rate), cell(4, delay)];
+        raw.edges.push(RawEdge { from, to, directed: true, cells });
     }
     match file.lines.next() {
         Some(line) => Err(line.fault(format!("there are more lines than the {count} edges that `EDGES` announced"))),
-        None => Ok(graph),
+        None => Ok(raw),
     }
-}
-
-fn edge(line: Piece<'_>, nodes: usize) -> Result<GraphEdge, Fault> {
-    let [_, from, to, weight, rate, delay] = line.fields("an edge: label, ends, weight, bandwidth and delay")?;
-    let end = |field: Piece<'_>| match field.text.parse() {
-        Ok(index) if index < nodes => Ok(index),
-        _ => Err(field.fault(format!("there is no node `{}`; nodes are numbers below {nodes}", shown(field.text)))),
-    };
-    Ok(GraphEdge {
-        from: end(from)?,
-        to: end(to)?,
-        directed: true,
-        weight: Some(quantity::amount("weight", weight.text).map_err(|error| weight.fault(error))?),
-        rate: Some(quantity::rate("bandwidth", rate.text, 1_000).map_err(|error| rate.fault(error))?),
-        delay: Some(quantity::delay("delay", delay.text, 1_000).map_err(|error| delay.fault(error))?),
-    })
 }
 
 struct Lines<I> {

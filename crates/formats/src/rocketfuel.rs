@@ -9,15 +9,16 @@
 //! is ignored, because the published `r0` maps keep its value from before they were trimmed.
 
 use super::{
-    Fault, Graph, GraphEdge, GraphNode, MAX_EDGES, add_edge, add_node, check_count,
+    Fault, MAX_EDGES, MAX_NODES, check_count,
     ids::Ids,
+    raw::{Raw, RawEdge, RawNode},
     shown,
     words::{Piece, lines},
 };
 
 /// Reads a `.cch` file.
-pub(super) fn read(text: &str) -> Result<Graph, Fault> {
-    let mut map = Map { graph: Graph::default(), ids: Ids::new(), neighbours: Vec::new() };
+pub(super) fn read(text: &str) -> Result<Raw, Fault> {
+    let mut map = Map { raw: Raw::default(), ids: Ids::new(), neighbours: Vec::new() };
     for line in lines(text) {
         let mut words = line.words();
         let Some(first) = words.next() else { continue };
@@ -33,7 +34,7 @@ pub(super) fn read(text: &str) -> Result<Graph, Fault> {
 }
 
 struct Map {
-    graph: Graph,
+    raw: Raw,
     ids: Ids<u64>,
     /// Numbers of the ids of a router and of a neighbour in its line.
     neighbours: Vec<(u32, u32)>,
@@ -47,7 +48,9 @@ impl Map {
         mut words: impl Iterator<Item = Piece<'t>>,
     ) -> Result<(), Fault> {
         let id = number(uid, uid.text, "the uid of a router")?;
-        let node = add_node(&mut self.graph, uid.at, GraphNode { name: id.to_string(), position: None })?;
+        let node = self.raw.nodes.len();
+        check_count(uid.at, "nodes", node, MAX_NODES)?;
+        self.raw.nodes.push(RawNode { id: id.to_string(), cells: Vec::new() });
         let router = self.ids.declare(uid.at, id, node)?;
         let mut words = words.by_ref();
         head(line, &mut words)?;
@@ -66,9 +69,9 @@ impl Map {
         tail(line, None, words)
     }
 
-    /// The graph with an edge for each link, in the order of its routers; `end` is where the text ends.
-    fn finish(self, end: usize) -> Result<Graph, Fault> {
-        let Map { mut graph, ids, neighbours } = self;
+    /// The nodes, with an edge for each link, in the order of its routers; `end` is where the text ends.
+    fn finish(self, end: usize) -> Result<Raw, Fault> {
+        let Map { mut raw, ids, neighbours } = self;
         let nodes = ids.nodes()?;
         let node = |id: u32| nodes.get(id as usize).map_or(0, |node| *node as u32);
         let ends = neighbours.into_iter().map(|(router, neighbour)| (node(router), node(neighbour)));
@@ -80,14 +83,11 @@ impl Map {
             let backward = link.iter().filter(|(_, _, backward)| *backward).count();
             for _ in 0..backward.max(link.len() - backward) {
                 let (from, to) = (from as usize, to as usize);
-                add_edge(
-                    &mut graph,
-                    end,
-                    GraphEdge { from, to, directed: false, weight: None, rate: None, delay: None },
-                )?;
+                check_count(end, "edges", raw.edges.len(), MAX_EDGES)?;
+                raw.edges.push(RawEdge { from, to, directed: false, cells: Vec::new() });
             }
         }
-        Ok(graph)
+        Ok(raw)
     }
 }
 

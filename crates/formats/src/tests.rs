@@ -1,8 +1,9 @@
 mod conversion;
+mod dialects;
 mod errors;
 mod properties;
 
-use sidestep_net::{Rate, Span};
+use sidestep_net::{GraphEdge, GraphNode, Rate, Span};
 
 use super::*;
 
@@ -73,7 +74,7 @@ fn graphml_is_read_with_labels_positions_speeds_and_default_weights() {
 #[test]
 fn repetita_is_read_with_an_edge_for_each_direction() {
     let graph = read(REPETITA, "Small.graph").unwrap();
-    assert_eq!(graph.nodes[1..], [node("1_None", Some((0.0, 0.0))), node("2_Chicago", Some((-87.65005, 41.85003)))]);
+    assert_eq!(graph.nodes[1..], [node("1_None", None), node("2_Chicago", Some((-87.65005, 41.85003)))]);
     let there = GraphEdge {
         directed: true,
         weight: Some(10.0),

@@ -70,6 +70,9 @@ pub enum PlanError {
     /// A node without any link.
     #[error("node `{0}` has no link; remove it, or connect it")]
     NoLink(String),
+    /// A link of one direction: no neighbour could be resolved over it.
+    #[error("link `{0}` has one direction only, which the lab cannot build; use the simulator, or leave out `one_way`")]
+    OneWay(String),
     /// A router without a locator or a host without a prefix.
     #[error("node `{0}` has no address")]
     NoAddress(String),
@@ -86,6 +89,9 @@ pub enum Multipath {
 
 /// Plans every node of `topology`, in the order of their ids.
 pub fn plan(topology: &Topology, igp: &Igp, multipath: Multipath) -> Result<Vec<NodePlan>, PlanError> {
+    if let Some(link) = topology.one_way_links().next() {
+        return Err(PlanError::OneWay(topology.link(link).name.clone()));
+    }
     let planner = Planner { topology, igp, multipath };
     topology.node_ids().map(|node| planner.node(node)).collect()
 }
@@ -284,7 +290,7 @@ mod tests {
     use super::*;
 
     /// A network of these links, named after their ends and with this weight; nodes in lower case are hosts.
-    fn network(links: &[(&str, &str, u32)]) -> Topology {
+    fn network(links: &[(&str, &str, u64)]) -> Topology {
         let mut topology = Topology::new();
         for (a, b, weight) in links {
             let queue = Queue { limit: QueueLimit::Bytes(Bytes::new(100_000)), ecn_threshold: None, red: None };
@@ -443,6 +449,9 @@ mod tests {
         node(&mut lonely, "B");
         srv6::assign_addresses(&mut lonely);
         assert_eq!(refusal(&lonely), "node `B` has no link; remove it, or connect it");
+        let mut one_way = network(&[("h", "A", 1), ("A", "B", 1)]);
+        one_way.set_one_way(sidestep_net::LinkId(1)).unwrap();
+        assert!(refusal(&one_way).starts_with("link `link-1` has one direction only, which the lab cannot build"));
         let pair = network(&[("h", "A", 1), ("h2", "h3", 1)]);
         assert!(refusal(&pair).ends_with("has no link to a router; connect it, or make it a router"));
         let mut nameless = network(&[("h", "A", 1)]);

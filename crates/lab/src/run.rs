@@ -64,7 +64,7 @@ fn run_system(
 ) -> Result<(SystemResult, Trace), LabError> {
     let scenario = &options.scenario;
     let window = Window { warmup: scenario.warmup, duration: scenario.duration, sample: scenario.sample };
-    let paths = sidestep_results::reported_paths(&scenario.topology);
+    let paths = sidestep_results::reported_paths(scenario);
     let mut recorder = Recorder::new(system.to_string(), window, paths);
     let mix = RunPlan::of(&options.registry, scenario, system)?;
     // Attached before any connection opens. A namespace could only choose what the machine lists as allowed.

@@ -59,7 +59,7 @@ impl Sampler {
         Ok(Sampler {
             wires: network.wires(),
             hosts,
-            links: LinkSampler::new(topology),
+            links: LinkSampler::new(scenario),
             arcs: Vec::new(),
             warmup: Time::ZERO + scenario.warmup,
             last: Time::ZERO,

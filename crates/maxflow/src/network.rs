@@ -1,6 +1,6 @@
 //! The network on which a maximum flow is computed.
 
-use sidestep_net::{Graph, NodeId, Rate, Topology};
+use sidestep_net::{ArcId, Graph, NodeId, Rate, Topology};
 use sidestep_paths::analysis::Net;
 use thiserror::Error;
 
@@ -11,6 +11,8 @@ pub struct FlowNetwork {
     arcs: Vec<FlowArc>,
     outgoing: Vec<Vec<u32>>,
     incoming: Vec<Vec<u32>>,
+    /// If some arcs have no limit: what the others carry together. A larger flow has no limit.
+    limited: Option<f64>,
 }
 
 /// One direction of a link.
@@ -23,7 +25,7 @@ pub struct FlowArc {
     /// What it carries at most: above zero, finite, in any unit that all arcs share.
     pub capacity: f64,
     /// IGP weight, at least 1.
-    pub weight: u32,
+    pub weight: u64,
 }
 
 /// Why a maximum flow cannot be computed.
@@ -55,6 +57,9 @@ pub enum FlowError {
         /// Its capacity.
         capacity: f64,
     },
+    /// A flow that no link limits.
+    #[error("links without a limit join a pair, so that its flow has none; give these links a rate")]
+    Unlimited,
     /// A weight of zero.
     #[error("arc {arc} has a weight of 0; IGP weights are at least 1")]
     Weight {
@@ -112,8 +117,13 @@ impl FlowNetwork {
                 return Err(FlowError::TooLarge { what, count, limit });
             }
         }
-        let mut network =
-            FlowNetwork { nodes, arcs, outgoing: vec![Vec::new(); nodes], incoming: vec![Vec::new(); nodes] };
+        let mut network = FlowNetwork {
+            nodes,
+            arcs,
+            outgoing: vec![Vec::new(); nodes],
+            incoming: vec![Vec::new(); nodes],
+            limited: None,
+        };
         let finite = network.arcs.iter().map(|arc| arc.capacity).filter(|capacity| capacity.is_finite());
         let largest = finite.fold(0.0, f64::max);
         for (index, arc) in network.arcs.iter().enumerate() {
@@ -136,7 +146,8 @@ impl FlowNetwork {
         Ok(network)
     }
 
-    /// Both directions of all links, with rates in bit/s; [`ArcId`](sidestep_net::ArcId)s index the arcs.
+    /// The directions of all links, with rates in bit/s; [`ArcId`](sidestep_net::ArcId)s index the arcs if all links have
+    /// both.
     ///
     /// Hosts may be passed like routers here; a rate of zero, which is "not limited", is refused.
     pub fn of(topo: &Topology) -> Result<Self, FlowError> {
@@ -146,26 +157,37 @@ impl FlowNetwork {
             capacity: channel.rate.bits_per_sec() as f64,
             weight: channel.weight,
         };
-        let both = |link: &sidestep_net::Link| [arc(link.a, link.b, &link.ab), arc(link.b, link.a, &link.ba)];
-        FlowNetwork::new(topo.nodes().len(), topo.links().iter().flat_map(both).collect())
+        let ids = (0..topo.arc_count() as u32).map(ArcId).filter(|id| topo.has_arc(*id));
+        let arcs = ids.map(|id| arc(topo.tail(id), topo.head(id), topo.channel(id))).collect();
+        FlowNetwork::new(topo.nodes().len(), arcs)
     }
 
-    /// Both directions of a net's links, with the rates in bit/s of the graph that it was made of; `unknown` is that of
+    /// The directions of a net's links, with the rates in bit/s of the graph that it was made of; `unknown` is that of
     /// edges without one.
     ///
-    /// Nodes are the net's. Arcs are in the order of the graph's edges; loops are left out.
+    /// Nodes are the net's. Arcs are in the order of the graph's edges; loops are left out. A rate of zero is no limit: the
+    /// arc carries more than all that have one together.
     pub fn of_net(graph: &Graph, net: &Net, unknown: Rate) -> Result<Self, FlowError> {
         let mut order: Vec<u32> =
-            (0..net.arc_count() as u32).filter(|arc| net.tail(*arc) != net.tail(arc ^ 1)).collect();
+            (0..net.arc_count() as u32).filter(|arc| net.has(*arc) && net.tail(*arc) != net.tail(arc ^ 1)).collect();
         order.sort_by_key(|arc| (net.edge(*arc), *arc));
-        let arc = |arc: u32| FlowArc {
+        let rate = |arc: &u32| graph.edges.get(net.edge(*arc)).and_then(|edge| edge.rate).unwrap_or(unknown);
+        let rates: Vec<f64> = order.iter().map(|arc| rate(arc).bits_per_sec() as f64).collect();
+        let limited: f64 = rates.iter().sum();
+        let is_limited = !rates.contains(&0.0);
+        let arc = |(arc, rate): (u32, &f64)| FlowArc {
             from: NodeId(net.tail(arc)),
             to: NodeId(net.tail(arc ^ 1)),
-            capacity: graph.edges.get(net.edge(arc)).and_then(|edge| edge.rate).unwrap_or(unknown).bits_per_sec()
-                as f64,
+            capacity: if *rate > 0.0 { *rate } else { 2.0 * limited + 1.0 },
             weight: net.weight(arc),
         };
-        FlowNetwork::new(net.node_count(), order.into_iter().map(arc).collect())
+        let network = FlowNetwork::new(net.node_count(), order.into_iter().zip(&rates).map(arc).collect())?;
+        Ok(FlowNetwork { limited: (!is_limited).then_some(limited), ..network })
+    }
+
+    /// Whether a flow is larger than the arcs with a limit let pass.
+    pub fn is_unlimited(&self, flow: f64) -> bool {
+        self.limited.is_some_and(|limited| flow > limited * (1.0 + MAX_GAP))
     }
 
     /// How many nodes there are.

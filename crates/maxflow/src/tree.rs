@@ -31,7 +31,7 @@ impl Tree {
             for &arc in network.incoming(node as usize) {
                 let arc = network.arc(arc);
                 if distance[arc.from.index()] == u64::MAX {
-                    queue.push(Reverse((far + u64::from(arc.weight), arc.from.0)));
+                    queue.push(Reverse((far + arc.weight, arc.from.0)));
                 }
             }
         }
@@ -41,7 +41,7 @@ impl Tree {
             let shortest = |arc: &&u32| {
                 let arc = network.arc(**arc);
                 let beyond = distance[arc.to.index()];
-                beyond != u64::MAX && beyond + u64::from(arc.weight) == distance[arc.from.index()]
+                beyond != u64::MAX && beyond + arc.weight == distance[arc.from.index()]
             };
             tree.next.extend(network.outgoing(node as usize).iter().filter(shortest));
             tree.first[node as usize] = (begin, tree.next.len() as u32);

@@ -17,7 +17,7 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use std::{fmt, ops::Range};
+use std::{collections::BTreeMap, fmt, ops::Range};
 
 use crate::Graph;
 use ipnet::IpNet;
@@ -73,8 +73,10 @@ pub trait Files {
     /// The text of a file, or why there is none.
     fn text(&self, name: &str) -> Result<String, String>;
 
-    /// A network that is published or in a file, or why there is none.
-    fn network(&self, name: &str) -> Result<Graph, String> {
+    /// A network that is published or in a file, or why there is none; `map` gives keys of its file a meaning, `ROLE` or
+    /// `ROLE:UNIT`.
+    fn network(&self, name: &str, map: &BTreeMap<String, String>) -> Result<Graph, String> {
+        let _ = map;
         Err(format!("`{name}`: networks that a scenario names cannot be read here"))
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     TopologyError, srv6, topology_file::ecn_threshold, units::MAX_QUANTITY,
 };
 
-pub use attached::{At, Attached};
+pub use attached::{At, Attached, Part};
 pub use backbone::Backbone;
 
 /// Two access routers `A` and `B` with disjoint paths between them; clients `c1…` at `A`, servers `s1…` at `B`.
@@ -111,7 +111,7 @@ pub struct FatTree {
 }
 
 /// IGP weight of a link that sets no other.
-pub const DEFAULT_WEIGHT: u32 = 10;
+pub const DEFAULT_WEIGHT: u64 = 10;
 
 impl Default for ParallelPaths {
     fn default() -> Self {
@@ -187,7 +187,7 @@ impl ParallelPaths {
                 rate: self.rate,
                 loss: self.loss,
                 queue: Queue { limit: self.queue, ecn_threshold: self.ecn, red: None },
-                weight: DEFAULT_WEIGHT.saturating_add(if self.ecmp { 0 } else { path - 1 }),
+                weight: DEFAULT_WEIGHT + if self.ecmp { 0 } else { u64::from(path - 1) },
                 ..quiet(self.delay, self.queue)
             };
             let mut links = Vec::new();

@@ -8,13 +8,15 @@ mod links;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Rate, Span};
 
 pub use links::GraphLink;
-pub use topology::{Missing, usual_rate};
+pub use topology::{Missing, great_circle_delay, usual_rate};
+pub use whole::{WeightError, WholeWeights};
 
 /// A network as its file has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,7 +51,7 @@ pub struct GraphEdge {
     pub directed: bool,
     /// IGP weight, finite and not negative.
     pub weight: Option<f64>,
-    /// Transmission rate, above zero.
+    /// Transmission rate; zero means "not limited".
     pub rate: Option<Rate>,
     /// Propagation delay.
     pub delay: Option<Span>,

@@ -33,13 +33,15 @@ mod units;
 mod weights;
 
 pub use document::{Files, ParseError};
-pub use generate::{At, Attached, Backbone, Dumbbell, FatTree, ParallelPaths};
-pub use graph::{Graph, GraphEdge, GraphLink, GraphNode, Missing, usual_rate};
+pub use generate::{At, Attached, Backbone, Dumbbell, FatTree, ParallelPaths, Part};
+pub use graph::{
+    Graph, GraphEdge, GraphLink, GraphNode, Missing, WeightError, WholeWeights, great_circle_delay, usual_rate,
+};
 pub use histogram::Histogram;
 pub use ids::{ArcId, Direction, LinkId, NodeId, PathId};
 pub use settings::{SettingError, SettingsTable};
 pub use topology::{
-    BurstLoss, Channel, Link, LinkState, NamedPath, Node, NodeKind, Queue, Red, Topology, TopologyError,
+    BurstLoss, Channel, Link, LinkState, MAX_WEIGHT, NamedPath, Node, NodeKind, Queue, Red, Topology, TopologyError,
 };
-pub use units::{Bytes, MAX_QUANTITY, QueueLimit, Rate, Ratio, Span, Time, UnitError};
+pub use units::{Bytes, MAX_QUANTITY, MaybeTime, QueueLimit, Rate, Ratio, Span, Time, UnitError};
 pub use weights::InitialName;

@@ -107,8 +107,8 @@ pub struct Channel {
     pub loss: Ratio,
     /// Losses in bursts beside that; `None`: none.
     pub burst_loss: Option<BurstLoss>,
-    /// IGP weight of this direction, at least 1.
-    pub weight: u32,
+    /// IGP weight of this direction, from 1 to [`MAX_WEIGHT`].
+    pub weight: u64,
 }
 
 /// Whether one direction of a link carries packets.
@@ -159,7 +159,12 @@ pub struct Topology {
     path_names: BTreeSet<String>,
     positions: BTreeMap<NodeId, (f64, f64)>,
     risk_groups: BTreeMap<LinkId, BTreeSet<u32>>,
+    /// Links that carry nothing from their second end to their first.
+    one_way: BTreeSet<LinkId>,
+    /// By node: the arcs that leave it.
     outgoing: Vec<Vec<ArcId>>,
+    /// By node: those of all its links, also of the links that only lead to it.
+    around: Vec<Vec<ArcId>>,
 }
 
 /// Why a topology cannot be built.
@@ -204,6 +209,9 @@ pub enum TopologyError {
     },
 }
 
+/// The largest IGP weight of a link: the weights of a path through all nodes that there may be add up to less than 2⁶³.
+pub const MAX_WEIGHT: u64 = (1 << 47) - 1;
+
 /// Node numbers and link numbers must fit 16 bits of the address plan.
 pub(crate) const MAX_ITEMS: usize = 65_000;
 
@@ -224,6 +232,7 @@ impl Topology {
         self.by_name.insert(node.name.clone(), id);
         self.nodes.push(node);
         self.outgoing.push(Vec::new());
+        self.around.push(Vec::new());
         Ok(id)
     }
 
@@ -251,6 +260,9 @@ impl Topology {
             if channel.weight == 0 {
                 return Err(bad("weight", "must be at least 1"));
             }
+            if channel.weight > MAX_WEIGHT {
+                return Err(bad("weight", &format!("must be at most {MAX_WEIGHT}")));
+            }
             let room = match channel.queue.limit {
                 QueueLimit::Packets(packets) => packets >= 1,
                 QueueLimit::Bytes(bytes) => bytes >= Bytes::new(u64::from(link.mtu)),
@@ -263,8 +275,10 @@ impl Topology {
             }
         }
         let id = LinkId(self.links.len() as u32);
-        self.outgoing[link.a.index()].push(id.arc(crate::Direction::AToB));
-        self.outgoing[link.b.index()].push(id.arc(crate::Direction::BToA));
+        for (end, direction) in [(link.a, crate::Direction::AToB), (link.b, crate::Direction::BToA)] {
+            self.outgoing[end.index()].push(id.arc(direction));
+            self.around[end.index()].push(id.arc(direction));
+        }
         self.link_by_name.insert(link.name.clone(), id);
         self.links.push(link);
         Ok(id)
@@ -278,6 +292,39 @@ impl Topology {
         }
         self.paths.push(path);
         Ok(())
+    }
+
+    /// Makes a link lead from its first end to its second only; fails if one end is a host, which could not answer.
+    ///
+    /// Its other direction keeps an id, and a channel that nothing uses: that of the first.
+    pub fn set_one_way(&mut self, link: LinkId) -> Result<(), TopologyError> {
+        let Link { name, a, b, .. } = self.link(link);
+        if !self.is_router(*a) || !self.is_router(*b) {
+            let problem = "leaves a host that cannot send or receive; give it both directions".into();
+            return Err(TopologyError::BadValue { what: "one_way", name: name.clone(), problem });
+        }
+        let missing = link.arc(crate::Direction::BToA);
+        let tail = b.index();
+        self.outgoing[tail].retain(|arc| *arc != missing);
+        let of = &mut self.links[link.index()];
+        of.ba = of.ab;
+        self.one_way.insert(link);
+        Ok(())
+    }
+
+    /// Whether a link leads from its first end to its second only.
+    pub fn is_one_way(&self, link: LinkId) -> bool {
+        self.one_way.contains(&link)
+    }
+
+    /// The links that lead from their first end to their second only, ascending.
+    pub fn one_way_links(&self) -> impl Iterator<Item = LinkId> {
+        self.one_way.iter().copied()
+    }
+
+    /// Whether packets can take this arc: the network has it, and it is no missing direction of a one-way link.
+    pub fn has_arc(&self, arc: ArcId) -> bool {
+        arc.index() < self.arc_count() && !(arc.direction() == crate::Direction::BToA && self.is_one_way(arc.link()))
     }
 
     /// Sets where a node is, in degrees of longitude and latitude; a position that is not on Earth is not kept.
@@ -347,7 +394,7 @@ impl Topology {
         (0..self.links.len() as u32).map(LinkId)
     }
 
-    /// Number of arcs: two per link.
+    /// Number of arcs: two per link, the missing ones of one-way links included.
     pub fn arc_count(&self) -> usize {
         self.links.len() * 2
     }
@@ -355,6 +402,11 @@ impl Topology {
     /// The arcs that leave `node`, by ascending id of their links.
     pub fn outgoing(&self, node: NodeId) -> &[ArcId] {
         &self.outgoing[node.index()]
+    }
+
+    /// The arcs of all links of `node`, seen from there, by ascending id; of one-way links that lead to it, the missing arc.
+    pub fn around(&self, node: NodeId) -> &[ArcId] {
+        &self.around[node.index()]
     }
 
     /// Where an arc begins.

@@ -23,7 +23,8 @@
 //! none; `position = [longitude, latitude]` puts it on a map. A link may have `name` (default: `c1-A`, then `c1-A.2`), `queue` (`"100 packets"`), `ecn` (`"never"`), `red`
 //! ([`Red`]), `loss` (`"0 %"`), `burst_loss` ([`BurstLoss`]), `weight` (10), `mtu` (1500), `srlg` (the
 //! numbers of its shared-risk groups: `[7, 12]`),
-//! and `reverse`, a table with those of them but `name`, `mtu` and `srlg` that differ from its second end to its first. In a file of its own nothing stands beside `[topology]`.
+//! `one_way = true` (packets pass from the first end to the second only),
+//! and `reverse`, a table with those of them but `name`, `mtu`, `srlg` and `one_way` that differ from its second end to its first. In a file of its own nothing stands beside `[topology]`.
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -84,7 +85,9 @@ pub fn print(topology: &Topology) -> String {
     for (id, link) in topology.link_ids().zip(topology.links()) {
         let ends = list([name(link.a), name(link.b)]);
         let _ = write!(out, "  {{ name = {}, ends = {ends}, {}", quoted(&link.name), print_channel(&link.ab));
-        if link.ba != link.ab {
+        if topology.is_one_way(id) {
+            out.push_str(", one_way = true");
+        } else if link.ba != link.ab {
             let _ = write!(out, ", reverse = {{ {} }}", print_channel(&link.ba));
         }
         if !topology.risk_groups(id).is_empty() {

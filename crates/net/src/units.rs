@@ -15,6 +15,10 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time(u64);
 
+/// An instant, or none, in the space of an instant: no instant of a run stands for "none".
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MaybeTime(Time);
+
 /// A span of time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span(u64);
@@ -103,6 +107,55 @@ impl Time {
     /// The span since `earlier`, zero if that is later.
     pub fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl MaybeTime {
+    /// No instant.
+    pub const NONE: MaybeTime = MaybeTime(Time::MAX);
+
+    /// The instant `time`; [`Time::MAX`], which no run reaches, is none.
+    #[inline]
+    pub const fn at(time: Time) -> Self {
+        MaybeTime(time)
+    }
+
+    /// The instant, if there is one.
+    #[inline]
+    pub const fn get(self) -> Option<Time> {
+        if self.0.0 == u64::MAX { None } else { Some(self.0) }
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub const fn is_none(self) -> bool {
+        self.0.0 == u64::MAX
+    }
+}
+
+impl Default for MaybeTime {
+    fn default() -> Self {
+        MaybeTime::NONE
+    }
+}
+
+impl From<Time> for MaybeTime {
+    #[inline]
+    fn from(time: Time) -> Self {
+        MaybeTime::at(time)
+    }
+}
+
+impl From<Option<Time>> for MaybeTime {
+    #[inline]
+    fn from(time: Option<Time>) -> Self {
+        time.map_or(MaybeTime::NONE, MaybeTime::at)
+    }
+}
+
+impl fmt::Debug for MaybeTime {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(formatter)
     }
 }
 

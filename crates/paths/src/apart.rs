@@ -94,7 +94,7 @@ fn cheapest(topo: &Topology, taken: &Taken, from: NodeId, to: NodeId) -> Option<
             let head = topo.head(next);
             let free = !taken.links[next.link().index()] && !taken.nodes[head.index()];
             if free && topo.is_router(head) && came[head.index()].is_none() {
-                queue.push(Reverse((cost + u64::from(topo.channel(next).weight), Some(next), head)));
+                queue.push(Reverse((cost + topo.channel(next).weight, Some(next), head)));
             }
         }
     }

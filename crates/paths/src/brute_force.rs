@@ -10,7 +10,7 @@ use sidestep_net::{
 use crate::{Segment, SegmentRules};
 
 /// A link: its ends, and its weight there and back.
-pub(crate) type LinkSpec = (u32, u32, u32, u32);
+pub(crate) type LinkSpec = (u32, u32, u64, u64);
 
 /// A network of this many routers, whose links have no rate limit.
 pub(crate) fn network(routers: u32, links: &[LinkSpec]) -> Topology {
@@ -24,17 +24,26 @@ pub(crate) fn arb_network() -> impl Strategy<Value = Topology> {
 }
 
 /// Networks like those of [`arb_network`], in which the given number of ten nodes are hosts. Hosts may have several
-/// links, links to other hosts, or no link.
+/// links, links to other hosts, or no link. Some links between routers have one direction.
 pub(crate) fn arb_network_with(hosts: u32) -> impl Strategy<Value = Topology> {
     let kind = prop_oneof![10 - hosts => Just(NodeKind::Router), hosts => Just(NodeKind::Host)];
     prop::collection::vec(kind, 2..=6).prop_flat_map(|kinds| {
         let count = kinds.len() as u32;
-        let weight = || prop_oneof![3 => Just(1u32), 1 => Just(2), 1 => Just(3)];
+        let weight = || prop_oneof![3 => Just(1u64), 1 => Just(2), 1 => Just(3)];
         // The second end is a step from the first one, so that no link is a loop.
         let ends = (0..count, 1..count).prop_map(move |(a, step)| (a, (a + step) % count));
         let link = (ends, weight(), weight(), 1..4u64, 1..4u64);
         let link = link.prop_map(|((a, b), there, back, ab, ba)| ((a, b, there, back), [ab, ba]));
-        prop::collection::vec(link, 1..=9).prop_map(move |links| build(&kinds, &links))
+        let links = prop::collection::vec((link, prop::bool::weighted(0.15)), 1..=9);
+        links.prop_map(move |links| {
+            let (links, one_way): (Vec<_>, Vec<bool>) = links.into_iter().unzip();
+            let mut topo = build(&kinds, &links);
+            for (link, _) in topo.link_ids().zip(one_way).filter(|(_, one_way)| *one_way) {
+                // Hosts' links always have both.
+                let _ = topo.set_one_way(link);
+            }
+            topo
+        })
     })
 }
 
@@ -80,7 +89,7 @@ pub(crate) fn simple_paths(topo: &Topology, failed: &BTreeSet<LinkId>, from: Nod
 
 /// All cheapest paths from one node to another.
 pub(crate) fn shortest_paths(topo: &Topology, failed: &BTreeSet<LinkId>, from: NodeId, to: NodeId) -> Vec<Vec<ArcId>> {
-    let cost = |path: &Vec<ArcId>| path.iter().map(|arc| topo.channel(*arc).weight).sum::<u32>();
+    let cost = |path: &Vec<ArcId>| path.iter().map(|arc| topo.channel(*arc).weight).sum::<u64>();
     let mut paths = simple_paths(topo, failed, from, to);
     let least = paths.iter().map(cost).min();
     paths.retain(|path| Some(cost(path)) == least);
@@ -109,7 +118,8 @@ pub(crate) fn expressible(topo: &Topology, from: NodeId, rules: &SegmentRules) -
     }
     let shortest = |from, to| shortest[&(from, to)].clone();
     let nodes = topo.node_ids().map(Segment::Node);
-    let arcs = (0..topo.arc_count() as u32).map(|arc| Segment::Adjacency(ArcId(arc))).filter(|_| rules.adjacency);
+    let arcs = (0..topo.arc_count() as u32).map(ArcId).filter(|arc| rules.adjacency && topo.has_arc(*arc));
+    let arcs = arcs.map(Segment::Adjacency);
     let alphabet: Vec<Segment> = nodes.chain(arcs).collect();
     let mut found = BTreeMap::new();
     // All lists of one length, as the walks that they force.
@@ -146,7 +156,7 @@ fn one_segment(
         Segment::Adjacency(arc) => {
             let mut paths = shortest(at, topo.tail(arc));
             paths.iter_mut().for_each(|path| path.push(arc));
-            paths.retain(|_| topo.is_router(topo.tail(arc)) && topo.is_router(topo.head(arc)));
+            paths.retain(|_| topo.has_arc(arc) && topo.is_router(topo.tail(arc)) && topo.is_router(topo.head(arc)));
             (paths, topo.head(arc))
         }
     }
@@ -160,9 +170,9 @@ pub(crate) fn build(kinds: &[NodeKind], links: &[(LinkSpec, [u64; 2])]) -> Topol
         topo.add_node(node).expect("names are unique");
     }
     for (index, ((a, b, there, back), rates)) in links.iter().enumerate() {
-        let channel = |weight: u32, rate: u64| Channel {
+        let channel = |weight: u64, rate: u64| Channel {
             rate: Rate::from_bits_per_sec(rate),
-            delay: Span::from_millis(u64::from(weight)),
+            delay: Span::from_millis(weight),
             queue: Queue { limit: QueueLimit::Packets(100), ecn_threshold: None, red: None },
             loss: Ratio::ZERO,
             burst_loss: None,

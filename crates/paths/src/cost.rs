@@ -19,9 +19,9 @@ impl Cost {
     pub(crate) const MAX: Cost = Cost { weight: u64::MAX, own: u64::MAX };
 
     /// The cost of a link with this weight and this [`own`] number.
-    pub(crate) fn of(weight: u32, own: u64) -> Cost {
+    pub(crate) fn of(weight: u64, own: u64) -> Cost {
         // A path has fewer than 2²⁰ links, so sums of these numbers do not overflow.
-        Cost { weight: weight.into(), own: own >> 20 }
+        Cost { weight, own: own >> 20 }
     }
 
     /// The least that a path of this weight can cost.

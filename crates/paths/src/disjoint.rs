@@ -184,7 +184,7 @@ fn candidates(ends: &Ends) -> Vec<Candidate> {
         ends.egresses.iter().map(move |egress| Candidate {
             from: ingress.router,
             to: egress.router,
-            beyond: Cost::at_least(u64::from(ingress.up) + u64::from(egress.down)),
+            beyond: Cost::at_least(ingress.up + egress.down),
             found: None,
         })
     };

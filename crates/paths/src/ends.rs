@@ -11,9 +11,9 @@ pub struct Access {
     /// The router.
     pub router: NodeId,
     /// Weight from the host to the router, above the host's least.
-    pub up: u32,
+    pub up: u64,
     /// Weight from the router to the host, above the host's least.
-    pub down: u32,
+    pub down: u64,
 }
 
 /// The routers where the paths of a set may begin, and those where they may end.

@@ -42,7 +42,7 @@ type Dag = Box<[Hop]>;
 pub(crate) struct Arc {
     pub(crate) tail: NodeId,
     pub(crate) head: NodeId,
-    pub(crate) weight: u32,
+    pub(crate) weight: u64,
     up: bool,
 }
 
@@ -53,9 +53,13 @@ pub(crate) struct Neighbour {
     /// The arc to the neighbour; the arc from the neighbour is its reverse.
     pub(crate) arc: ArcId,
     /// Weight of the arc to the neighbour.
-    pub(crate) there: u32,
+    pub(crate) there: u64,
     /// Weight of the arc from it.
-    pub(crate) back: u32,
+    pub(crate) back: u64,
+    /// Whether packets pass to the neighbour.
+    pub(crate) leads: bool,
+    /// Whether packets pass from it.
+    pub(crate) comes: bool,
     /// The link's [`own`] number.
     own: u64,
 }
@@ -72,16 +76,22 @@ impl Igp {
             tail: topo.tail(id),
             head: topo.head(id),
             weight: topo.channel(id).weight,
-            up: !failed.contains(&id.link()),
+            up: !failed.contains(&id.link()) && topo.has_arc(id),
         });
         let arcs: Vec<Arc> = arcs.collect();
         let mut start = vec![0];
         let mut neighbours = Vec::with_capacity(arcs.len());
         for node in topo.node_ids() {
-            let up = topo.outgoing(node).iter().filter(|id| arcs[id.index()].up);
-            neighbours.extend(up.map(|id| {
-                let [there, back] = [*id, id.reversed()].map(|id| arcs[id.index()].weight);
-                Neighbour { node: arcs[id.index()].head, arc: *id, there, back, own: own(id.link().0) }
+            let around = topo.around(node).iter().map(|id| (id, [*id, id.reversed()].map(|id| arcs[id.index()])));
+            let up = around.filter(|(_, [there, back])| there.up || back.up);
+            neighbours.extend(up.map(|(id, [there, back])| Neighbour {
+                node: there.head,
+                arc: *id,
+                there: there.weight,
+                back: back.weight,
+                leads: there.up,
+                comes: back.up,
+                own: own(id.link().0),
             }));
             start.push(neighbours.len() as u32);
         }
@@ -105,7 +115,7 @@ impl Igp {
     pub fn next_arcs(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = ArcId> {
         let left = self.distance(from, to);
         let on_path = move |near: &&Neighbour| {
-            left.is_some() && self.beyond(near, to).map(|hop| hop.distance + u64::from(near.there)) == left
+            left.is_some() && near.leads && self.beyond(near, to).map(|hop| hop.distance + near.there) == left
         };
         self.neighbours(from).iter().filter(on_path).map(|near| near.arc)
     }
@@ -133,9 +143,9 @@ impl Igp {
             return self.router_hop(from, to);
         }
         let mut hop = Hop::UNREACHED;
-        for near in self.neighbours(from) {
+        for near in self.neighbours(from).iter().filter(|near| near.leads) {
             if let Some(beyond) = self.beyond(near, to) {
-                hop.offer(beyond.distance + u64::from(near.there), near.arc, beyond.unique);
+                hop.offer(beyond.distance + near.there, near.arc, beyond.unique);
             }
         }
         hop.reached()
@@ -158,12 +168,12 @@ impl Igp {
             return self.dag(to)?.get(place as usize)?.reached();
         }
         let mut hop = Hop::UNREACHED;
-        for near in self.neighbours(to).iter().filter(|near| self.is_router(near.node)) {
+        for near in self.neighbours(to).iter().filter(|near| near.comes && self.is_router(near.node)) {
             let last = near.arc.reversed();
             if near.node == from {
-                hop.offer(u64::from(near.back), last, true);
+                hop.offer(near.back, last, true);
             } else if let Some(before) = self.dag(near.node)?.get(place as usize)?.reached() {
-                hop.offer(before.distance + u64::from(near.back), before.next, before.unique);
+                hop.offer(before.distance + near.back, before.next, before.unique);
             }
         }
         hop.reached()
@@ -185,10 +195,10 @@ impl Igp {
             if here.distance < distance {
                 continue;
             }
-            for near in self.neighbours(node) {
+            for near in self.neighbours(node).iter().filter(|near| near.comes) {
                 let Some(there) = hops.get_mut(self.routers[near.node.index()] as usize) else { continue };
                 // Weights are at least 1, so every tie is seen before the node itself is taken off the queue.
-                let distance = distance + u64::from(near.back);
+                let distance = distance + near.back;
                 if there.offer(distance, near.arc.reversed(), here.unique) {
                     queue.push(Reverse((distance, near.node)));
                 }
@@ -218,7 +228,7 @@ impl Igp {
         self.routers.get(node.index()).is_some_and(|place| *place != HOST)
     }
 
-    /// Whether the topology has this arc and it is up.
+    /// Whether packets can take this arc: the topology has it, and it is up.
     pub(crate) fn is_up(&self, id: ArcId) -> bool {
         self.arcs.get(id.index()).is_some_and(|arc| arc.up)
     }
@@ -344,7 +354,7 @@ mod tests {
         for from in topo.node_ids() {
             for to in topo.node_ids() {
                 let paths = shortest_paths(topo, &failed, from, to);
-                let cost = |path: &Vec<ArcId>| path.iter().map(|a| u64::from(topo.channel(*a).weight)).sum::<u64>();
+                let cost = |path: &Vec<ArcId>| path.iter().map(|a| topo.channel(*a).weight).sum::<u64>();
                 prop_assert_eq!(igp.distance(from, to), paths.first().map(cost));
                 let next: BTreeSet<ArcId> = paths.iter().filter_map(|path| path.first().copied()).collect();
                 prop_assert_eq!(igp.next_arcs(from, to).collect::<Vec<_>>(), next.into_iter().collect::<Vec<_>>());

@@ -8,7 +8,8 @@ use sidestep_net::{ArcId, NodeId, Rate, Topology};
 ///
 /// A link counts once, in whichever direction; hosts are ends only.
 pub fn max_flow_links(topo: &Topology, from: NodeId, to: NodeId) -> usize {
-    let flow = edmonds_karp(topo, from, to, vec![1; topo.arc_count()]);
+    let one = |arc| u128::from(topo.has_arc(ArcId(arc)));
+    let flow = edmonds_karp(topo, from, to, (0..topo.arc_count() as u32).map(one).collect());
     usize::try_from(flow).unwrap_or(usize::MAX)
 }
 
@@ -17,8 +18,12 @@ pub fn max_flow_links(topo: &Topology, from: NodeId, to: NodeId) -> usize {
 /// Each direction of a link has its own rate. A flow that nothing limits is `u64::MAX` bit/s; zero means that there is
 /// no path.
 pub fn max_flow_rate(topo: &Topology, from: NodeId, to: NodeId) -> Rate {
-    let rates = (0..topo.arc_count() as u32).map(|arc| topo.channel(ArcId(arc)).rate.bits_per_sec());
-    let capacities = rates.map(|rate| if rate == 0 { u64::MAX.into() } else { rate.into() }).collect();
+    let capacity = |arc| match topo.channel(arc).rate.bits_per_sec() {
+        _ if !topo.has_arc(arc) => 0,
+        0 => u64::MAX.into(),
+        rate => rate.into(),
+    };
+    let capacities = (0..topo.arc_count() as u32).map(ArcId).map(capacity).collect();
     let flow = edmonds_karp(topo, from, to, capacities);
     Rate::from_bits_per_sec(u64::try_from(flow).unwrap_or(u64::MAX))
 }
@@ -47,7 +52,8 @@ fn roomy_path(topo: &Topology, from: NodeId, to: NodeId, room: &[u128]) -> Optio
     let mut entered: Vec<Option<ArcId>> = vec![None; topo.nodes().len()];
     let mut queue = VecDeque::from([from]);
     while let Some(node) = queue.pop_front() {
-        for &arc in topo.outgoing(node) {
+        // Also over the missing arc of a one-way link: flow in the other direction can be taken back.
+        for &arc in topo.around(node) {
             let head = topo.head(arc);
             if room[arc.index()] == 0 || head == from || entered[head.index()].is_some() {
                 continue;
@@ -99,7 +105,7 @@ mod tests {
             let inside = |node: NodeId| side >> node.0 & 1 == 1;
             let arcs = (0..topo.arc_count() as u32).map(ArcId).filter(|arc| {
                 let (tail, head) = (topo.tail(*arc), topo.head(*arc));
-                on_path(tail) && on_path(head) && inside(tail) && !inside(head)
+                topo.has_arc(*arc) && on_path(tail) && on_path(head) && inside(tail) && !inside(head)
             });
             arcs.map(&capacity).sum::<u64>()
         };

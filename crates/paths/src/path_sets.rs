@@ -199,7 +199,7 @@ fn back(finder: &mut PathFinder<Arc<Igp>>, ends: &Ends) -> Option<Back> {
     for egress in &ends.egresses {
         for ingress in &ends.ingresses {
             let Some(distance) = finder.distance(egress.router, ingress.router) else { continue };
-            let distance = distance + u64::from(egress.up) + u64::from(ingress.down);
+            let distance = distance + egress.up + ingress.down;
             if best.is_none_or(|(least, ..)| distance < least) {
                 best = Some((distance, egress.router, ingress.router));
             }
@@ -219,10 +219,10 @@ fn following(finder: &mut PathFinder<Arc<Igp>>, topo: &Topology, ends: &Ends, ro
         if let Some((first, last)) = ends_of {
             let (from, to) = (topo.tail(*first), topo.head(*last));
             let beyond = |router| ends.egresses.iter().find(|egress| egress.router == router).map_or(0, |one| one.down);
-            let cost = route.cost(topo) + u64::from(beyond(to));
+            let cost = route.cost(topo) + beyond(to);
             for other in ends.egresses.iter().filter(|other| other.router != to) {
                 let distance = finder.distance(from, other.router);
-                if distance.is_some_and(|distance| distance + u64::from(other.down) <= cost) {
+                if distance.is_some_and(|distance| distance + other.down <= cost) {
                     follows = false;
                     let path = finder.first_path(from, other.router).unwrap_or_default();
                     found.overtaken_by.extend(path.iter().map(|arc| arc.link()));

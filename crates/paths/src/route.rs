@@ -32,7 +32,7 @@ pub struct Route {
 impl Route {
     /// Sum of the IGP weights.
     pub fn cost(&self, topo: &Topology) -> u64 {
-        self.arcs.iter().map(|arc| u64::from(topo.channel(*arc).weight)).sum()
+        self.arcs.iter().map(|arc| topo.channel(*arc).weight).sum()
     }
 
     /// The lowest rate on the path; zero means that no arc limits it.

@@ -199,7 +199,7 @@ impl Search {
         self.begin();
         let mut task = Task { igp, spfs, rules, taken, from, to };
         // Without a free link at either end there is no need to search.
-        taken.free(igp, from).next().and(taken.free(igp, to).next())?;
+        taken.free(igp, from).find(|near| near.leads).and(taken.free(igp, to).find(|near| near.comes))?;
         if taken.links.is_empty()
             && let Some(arcs) = only_path(&mut task)
         {
@@ -338,7 +338,7 @@ impl Search {
     /// Steps back over every free arc.
     fn expand(&mut self, task: &mut Task<'_>, index: usize, state: State) {
         let (igp, taken) = (task.igp, task.taken);
-        for near in taken.free(igp, state.node) {
+        for near in taken.free(igp, state.node).filter(|near| near.comes) {
             let tail = near.node;
             if !igp.is_router(tail) && tail != task.from {
                 continue;

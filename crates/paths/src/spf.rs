@@ -92,13 +92,13 @@ impl Spf {
         let mut at = end;
         if hop.next == arc {
             let other = igp.neighbours(end).iter().find(|near| {
-                let (step, weight) = self.back_step(near);
+                let Some((step, weight)) = self.back_step(near) else { return false };
                 let beyond = self.hops[near.node.index()].distance;
                 let passes = near.node == self.root || igp.is_router(near.node);
-                step != arc && passes && beyond.checked_add(u64::from(weight)) == Some(hop.distance)
+                step != arc && passes && beyond.checked_add(weight) == Some(hop.distance)
             });
             let Some(other) = other else { return };
-            visit(self.back_step(other).0);
+            visit(self.back_step(other).map_or(arc, |(step, _)| step));
             at = other.node;
         }
         while at != self.root {
@@ -120,11 +120,14 @@ impl Spf {
             return true;
         }
         for near in igp.neighbours(node) {
-            let (arc, weight) = match self.direction {
-                Direction::Toward => (near.arc.reversed(), near.back),
-                Direction::From => (near.arc, near.there),
+            let (arc, weight, is_open) = match self.direction {
+                Direction::Toward => (near.arc.reversed(), near.back, near.comes),
+                Direction::From => (near.arc, near.there, near.leads),
             };
-            let distance = distance + u64::from(weight);
+            if !is_open {
+                continue;
+            }
+            let distance = distance + weight;
             let there = &mut self.hops[near.node.index()];
             if !there.is_reached() {
                 self.touched.push(near.node);
@@ -137,11 +140,12 @@ impl Spf {
         true
     }
 
-    /// The arc between a node and its neighbour on a path between the node and the root, and its weight.
-    fn back_step(&self, near: &Neighbour) -> (ArcId, u32) {
+    /// The arc between a node and its neighbour on a path between the node and the root, and its weight; `None` if the
+    /// link has no such direction.
+    fn back_step(&self, near: &Neighbour) -> Option<(ArcId, u64)> {
         match self.direction {
-            Direction::Toward => (near.arc, near.there),
-            Direction::From => (near.arc.reversed(), near.back),
+            Direction::Toward => near.leads.then_some((near.arc, near.there)),
+            Direction::From => near.comes.then_some((near.arc.reversed(), near.back)),
         }
     }
 

@@ -2,8 +2,10 @@
 //!
 //! In a queue that is served first in, first out at a known rate, no packet waits for a later one. So the fate of a
 //! packet is known when it arrives. [`LinkModel`] therefore decides at once and never stores the packet: the driver
-//! keeps it, and delivers it when the [`Verdict`] requires it.
+//! keeps it, and delivers it when the [`Verdict`] requires it. Only where the link itself changes are fates
+//! [revised](LinkModel::set_channel).
 
+mod change;
 mod early;
 
 use std::collections::VecDeque;
@@ -40,9 +42,12 @@ pub struct LinkModel {
     epoch: u32,
     /// RED and burst losses, which few links have.
     early: Option<Box<Early>>,
+    /// When the transmissions end of the packets lost at random, where that may be to come: the driver has none of them.
+    #[expect(clippy::box_collection, reason = "few links lose packets, and a pointer is a quarter of an empty queue")]
+    lost: Option<Box<VecDeque<Time>>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Early {
     red: Option<RedState>,
     burst: Option<Burst>,
@@ -134,9 +139,10 @@ impl LinkModel {
             queued: Bytes::default(),
             epoch: 0,
             early: None,
+            lost: None,
             counters: Counters::default(),
         };
-        model.set_channel(channel);
+        model.apply(channel);
         model
     }
 
@@ -170,10 +176,10 @@ impl LinkModel {
         }
         self.transmit(now, len);
         if self.loss_below > 0 && u64::from(self.rng.next_u32()) < self.loss_below {
-            return self.drop_packet(DropReason::RandomLoss);
+            return self.lose(now);
         }
         if self.early.is_some() && self.lose_in_burst() {
-            return self.drop_packet(DropReason::RandomLoss);
+            return self.lose(now);
         }
         let at = (self.free_at + self.delay).max(self.last_delivery);
         self.last_delivery = at;
@@ -193,25 +199,12 @@ impl LinkModel {
             self.epoch = self.epoch.wrapping_add(1);
             self.queue.clear();
             self.queued = Bytes::default();
+            self.lost = None;
             self.free_at = now;
             self.free_at_rest = 0;
             self.last_delivery = now;
         }
         self.state = state;
-    }
-
-    /// Changes rate, delay, queue and loss for packets that arrive from now on; earlier ones keep their times, and
-    /// none is overtaken.
-    pub fn set_channel(&mut self, channel: &Channel) {
-        self.byte_time = byte_time(channel.rate);
-        self.delay = channel.delay;
-        self.limit = channel.queue.limit;
-        self.ecn_threshold = channel.queue.ecn_threshold;
-        self.loss_below = (u64::from(channel.loss.ppb()) << 32) / 1_000_000_000;
-        self.free_at_rest = 0;
-        let (red, burst) = (channel.queue.red, channel.burst_loss);
-        self.early = (red.is_some() || burst.is_some())
-            .then(|| Box::new(Early { red: red.map(RedState::new), burst: burst.map(Burst::new) }));
     }
 
     /// Moves an accepted packet of `len` bytes from the delivered to the dropped ones: an outage caught it.

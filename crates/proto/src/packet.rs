@@ -1,6 +1,6 @@
 //! The packet that the simulator carries: one cache line, for every protocol.
 
-use sidestep_net::Time;
+use sidestep_net::MaybeTime;
 
 /// A simulated packet; its [`Kind`] decides which fields mean something.
 ///
@@ -9,8 +9,8 @@ use sidestep_net::Time;
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
-    /// Data: when it was sent. ACK: the time that is echoed (RFC 7323); zero for none.
-    pub sent: Time,
+    /// Data: when it was sent. ACK: the time that is echoed (RFC 7323), if one is.
+    pub sent: MaybeTime,
     /// Which flow it belongs to: a TCP connection, a subflow of MPTCP, or a flow of another protocol.
     pub flow: u32,
     /// For the engine: where its route continues after a detour; 0: it is on its route.

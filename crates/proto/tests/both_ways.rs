@@ -55,7 +55,7 @@ impl Exchange {
     fn pump(&mut self, of: usize) {
         while let Some(transmit) = self.sides[of].socket.poll_transmit(&self.config, self.now) {
             let (seq, kind, flags) = (transmit.seq, transmit.kind, transmit.flags);
-            let mut packet = Packet { sent: self.now, seq, kind, flags, ..Packet::default() };
+            let mut packet = Packet { sent: self.now.into(), seq, kind, flags, ..Packet::default() };
             if kind == Kind::Data {
                 self.sides[of].socket.acknowledge(&self.config, &mut packet);
             }

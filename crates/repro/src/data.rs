@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sidestep_formats::{self as formats, MAX_TEXT};
+use sidestep_formats::{self as formats, MAX_TEXT, Mapping, Reading};
 use sidestep_net::{Graph, ParseError, Rate};
 use thiserror::Error;
 
@@ -142,8 +142,13 @@ pub fn topologies(given: Option<&Path>, set: Set) -> Result<Vec<Graph>, DataErro
 ///
 /// A file in the data directory takes precedence over the topology that is shipped.
 pub fn topology(given: Option<&Path>, name: &str) -> Result<Graph, DataError> {
+    topology_as(given, name, &Mapping::default()).map(|(graph, _)| graph)
+}
+
+/// As [`topology`], with keys of the file as the user maps them, and the account of how it was read.
+pub fn topology_as(given: Option<&Path>, name: &str, mapping: &Mapping) -> Result<(Graph, Reading), DataError> {
     if Path::new(name).is_file() {
-        return read_topology(Path::new(name));
+        return read_as(Path::new(name), mapping);
     }
     let folder = data_directory(given);
     let plain = !name.contains("..") && !name.starts_with('/');
@@ -155,11 +160,11 @@ pub fn topology(given: Option<&Path>, name: &str) -> Result<Graph, DataError> {
         paths.into_iter().find(|path| path.is_file())
     });
     if let Some(path) = found {
-        return read_topology(&path);
+        return read_as(&path, mapping);
     }
     let rest = name.strip_prefix("zoo/").unwrap_or(name);
     match sidestep_zoo::find(rest) {
-        Some(text) => shipped(rest, text),
+        Some(text) => formats::read_as(text, &format!("{rest}.graphml"), mapping).map_err(DataError::Parse),
         None => Err(match set_of(name) {
             Some((set, rest)) if set != Set::Zoo && plain => DataError::NotShipped {
                 set,
@@ -245,12 +250,16 @@ fn shipped(name: &str, text: &str) -> Result<Graph, DataError> {
 
 /// Reads a topology file in the format that its extension names.
 fn read_topology(path: &Path) -> Result<Graph, DataError> {
+    read_as(path, &Mapping::default()).map(|(graph, _)| graph)
+}
+
+fn read_as(path: &Path, mapping: &Mapping) -> Result<(Graph, Reading), DataError> {
     let failed = |source| DataError::File { path: path.to_path_buf(), source };
     if fs::metadata(path).map_err(failed)?.len() > MAX_TEXT as u64 {
         return Err(failed(io::Error::other("is larger than 64 MiB")));
     }
     let bytes = fs::read(path).map_err(failed)?;
-    formats::read(&String::from_utf8_lossy(&bytes), &path.to_string_lossy()).map_err(DataError::Parse)
+    formats::read_as(&String::from_utf8_lossy(&bytes), &path.to_string_lossy(), mapping).map_err(DataError::Parse)
 }
 
 fn data_directory(given: Option<&Path>) -> PathBuf {

@@ -49,7 +49,7 @@ use thiserror::Error;
 use bars::{Bar, bars};
 use boxes::{Spread, boxes};
 pub use curves::{Curve, curves};
-pub use data::{DataError, Set, topologies, topology, weighted};
+pub use data::{DataError, Set, topologies, topology, topology_as, weighted};
 pub use experiments::tpc_fig7::FlowWork;
 pub use report::report;
 pub use row::{Paper, Row, Rule, Verdict};

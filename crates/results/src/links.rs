@@ -1,7 +1,11 @@
 //! Samples of links and reported paths, computed from the counters of each direction of each link.
 
-use sidestep_net::{ArcId, Bytes, Direction, LinkId, NamedPath, Rate, Span, Time, Topology};
+mod rates;
 
+use sidestep_net::{ArcId, Bytes, Direction, LinkId, NamedPath, Rate, Span, Time, Topology};
+use sidestep_scenario::Scenario;
+
+use self::rates::Rates;
 use crate::{SampleKind, SamplePoint};
 
 /// Turns the states of all arcs into samples of links and paths, for the lab as for the simulator.
@@ -12,6 +16,7 @@ pub struct LinkSampler {
     /// Bytes sent by each arc at the last sample, by the arc's index.
     bytes: Vec<Bytes>,
     utilisation: Vec<f64>,
+    rates: Rates,
     last: Time,
 }
 
@@ -32,7 +37,6 @@ pub struct ArcState {
 struct SampledLink {
     arc: usize,
     name: String,
-    rate: Rate,
 }
 
 #[derive(Debug)]
@@ -41,9 +45,11 @@ pub(crate) struct ReportedPath {
     pub(crate) arcs: Vec<usize>,
 }
 
-/// The paths that results are reported for, with their capacities: the topology's, or else each link between routers.
-pub fn reported_paths(topology: &Topology) -> Vec<(String, Rate)> {
-    reported(topology).into_iter().map(|path| (path.name.clone(), capacity(topology, &path))).collect()
+/// The paths that results are reported for: the topology's, or else each link between routers. Each has its capacity, the lowest
+/// rate on it, on the mean of the measured part of the run where events change it; zero if none is limited.
+pub fn reported_paths(scenario: &Scenario) -> Vec<(String, Rate)> {
+    let capacity = |path: &ReportedPath| Rates::of(scenario).lowest(&path.arcs, scenario.warmup, scenario.duration);
+    reported(&scenario.topology).into_iter().map(|path| (path.name.clone(), capacity(&path))).collect()
 }
 
 /// Name of one direction of a link in results: the link's, and from which node to which.
@@ -53,18 +59,16 @@ pub fn arc_name(topology: &Topology, arc: ArcId) -> String {
 }
 
 impl LinkSampler {
-    /// A sampler of all links of `topology`.
-    pub fn new(topology: &Topology) -> Self {
-        let link = |arc: ArcId| SampledLink {
-            arc: arc.index(),
-            name: arc_name(topology, arc),
-            rate: topology.channel(arc).rate,
-        };
+    /// A sampler of all links of a run of `scenario`.
+    pub fn new(scenario: &Scenario) -> Self {
+        let topology = &scenario.topology;
+        let link = |arc: ArcId| SampledLink { arc: arc.index(), name: arc_name(topology, arc) };
         LinkSampler {
-            links: topology.link_ids().flat_map(both).map(link).collect(),
+            links: topology.link_ids().flat_map(|id| directions(topology, id)).map(link).collect(),
             paths: reported(topology),
             bytes: vec![Bytes::default(); topology.arc_count()],
             utilisation: vec![0.0; topology.arc_count()],
+            rates: Rates::of(scenario),
             last: Time::ZERO,
         }
     }
@@ -84,10 +88,11 @@ impl LinkSampler {
             (Some(state), Some(before)) => state.sent - *before,
             _ => Bytes::default(),
         };
+        let rooms = self.rates.advance(self.last, now);
         for link in &self.links {
             let Some(state) = arcs.get(link.arc) else { continue };
             let used = used(&self.bytes, link.arc);
-            let share = share_of(used, link.rate, interval);
+            let share = rooms.of(link.arc).map(|room| used.get() as f64 * 8.0 / room);
             self.utilisation[link.arc] = share.unwrap_or(0.0);
             let point = SamplePoint {
                 time: now,
@@ -138,7 +143,7 @@ pub fn rate_of(bytes: Bytes, interval: Span) -> Rate {
 }
 
 pub(crate) fn reported(topology: &Topology) -> Vec<ReportedPath> {
-    let arcs = |link: LinkId| both(link).map(|arc| arc.index());
+    let arcs = |link: LinkId| directions(topology, link).map(|arc| arc.index());
     if !topology.paths().is_empty() {
         let path = |named: &NamedPath| ReportedPath {
             name: named.name.clone(),
@@ -150,22 +155,12 @@ pub(crate) fn reported(topology: &Topology) -> Vec<ReportedPath> {
         let link = topology.link(*id);
         topology.is_router(link.a) && topology.is_router(link.b)
     };
-    let path = |id| ReportedPath { name: topology.link(id).name.clone(), arcs: arcs(id).to_vec() };
+    let path = |id| ReportedPath { name: topology.link(id).name.clone(), arcs: arcs(id).collect() };
     topology.link_ids().filter(between_routers).map(path).collect()
 }
 
-fn both(link: LinkId) -> [ArcId; 2] {
-    [Direction::AToB, Direction::BToA].map(|direction| link.arc(direction))
-}
-
-/// The lowest rate on the path; zero if none is limited.
-fn capacity(topology: &Topology, path: &ReportedPath) -> Rate {
-    let rates = path.arcs.iter().map(|arc| topology.channel(ArcId(*arc as u32)).rate);
-    rates.filter(|rate| rate.bits_per_sec() > 0).min().unwrap_or_default()
-}
-
-/// The utilisation of `rate` by `bytes` in `interval`; `None` where the rate is not limited.
-fn share_of(bytes: Bytes, rate: Rate, interval: Span) -> Option<f64> {
-    let room = rate.bits_per_sec() as f64 * interval.as_secs_f64();
-    (room > 0.0).then(|| bytes.get() as f64 * 8.0 / room)
+/// The directions that a link has.
+fn directions(topology: &Topology, link: LinkId) -> impl Iterator<Item = ArcId> {
+    let both = [Direction::AToB, Direction::BToA].map(|direction| link.arc(direction));
+    both.into_iter().filter(|arc| topology.has_arc(*arc))
 }

@@ -198,7 +198,7 @@ pub struct PathUpdates {
 /// The measures of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkResult {
-    /// Mean utilisation after the warm-up, a share of the rate; `None` if that is not limited.
+    /// Mean utilisation after the warm-up, a share of the rate of the moment; `None` if that is not limited.
     pub utilisation: Option<f64>,
     /// Mean queue in bytes, of the samples after the warm-up.
     pub queue_bytes: f64,
@@ -211,10 +211,10 @@ pub struct LinkResult {
 /// The measures of one reported path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathResult {
-    /// Capacity in Mbit/s; `None` if not limited.
+    /// Capacity in Mbit/s, its mean after the warm-up where events change it; `None` if not limited.
     #[serde(default)]
     pub capacity_mbps: Option<f64>,
-    /// Mean utilisation after the warm-up, a share of the capacity; `None` if never sampled.
+    /// Mean utilisation after the warm-up, a share of the capacity of the moment; `None` if never sampled.
     pub utilisation: Option<f64>,
     /// Mean utilisation in the second half of the run, where the system has settled.
     #[serde(default)]

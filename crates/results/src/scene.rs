@@ -57,7 +57,8 @@ fn mean(scenario: &Scenario, ceiling: &[(f64, f64)]) -> Option<f64> {
 fn steps(scenario: &Scenario, seed: u64, ceiling_of: &mut CeilingOf<'_>) -> Option<Vec<(f64, f64)>> {
     let topology = &scenario.topology;
     let arc_count = topology.arc_count() as u32;
-    let mut rates: Vec<Option<Rate>> = (0..arc_count).map(|arc| Some(topology.channel(ArcId(arc)).rate)).collect();
+    let mut rates: Vec<Option<Rate>> =
+        (0..arc_count).map(ArcId).map(|arc| topology.has_arc(arc).then(|| topology.channel(arc).rate)).collect();
     let mut steps = vec![(0.0, ceiling_of(&rates)?)];
     let mut conditions = Conditions::new(scenario, seed);
     while let Some(step) = conditions.next_at().and_then(|at| conditions.advance(at)) {

@@ -135,7 +135,7 @@ impl<'a> Conditions<'a> {
     /// Whether events have taken a link down in both directions, so that its ends lose their carrier.
     pub fn is_cut(&self, link: LinkId) -> bool {
         let down = |direction| self.arcs[link.arc(direction).index()].state == LinkState::Down;
-        down(Direction::AToB) && down(Direction::BToA)
+        down(Direction::AToB) && (down(Direction::BToA) || self.scenario.topology.is_one_way(link))
     }
 
     /// The present properties and state of one direction of a link.
@@ -158,6 +158,9 @@ impl<'a> Conditions<'a> {
         for link in &event.links {
             for direction in event.direction.directions() {
                 let arc = link.arc(*direction);
+                if !self.scenario.topology.has_arc(arc) {
+                    continue;
+                }
                 let ArcCauses { channel, state, .. } = &mut self.arcs[arc.index()];
                 match event.change {
                     Change::Down => *state = LinkState::Down,
@@ -186,8 +189,8 @@ impl<'a> Conditions<'a> {
         let (number, link) = (process.number, process.link);
         self.due.extend(process.next.map(|next| Reverse((next.at, index))));
         let directions = self.scenario.impairments[number].direction.directions();
-        let arcs = directions.iter().map(|direction| {
-            let arc = link.arc(*direction);
+        let arcs = directions.iter().map(|direction| link.arc(*direction));
+        let arcs = arcs.filter(|arc| self.scenario.topology.has_arc(*arc)).map(|arc| {
             let causes = &mut self.arcs[arc.index()].bad;
             if bad {
                 causes.insert(number)

@@ -528,7 +528,7 @@ fn simulate(
 ) -> Result<SeedRun, SimError> {
     let scenario = &options.scenario;
     let window = Window { warmup: scenario.warmup, duration: scenario.duration, sample: scenario.sample };
-    let paths = sidestep_results::reported_paths(&scenario.topology);
+    let paths = sidestep_results::reported_paths(scenario);
     let mut recorder = Recorder::new(system.to_string(), window, paths);
     let traced = options.out.as_ref().filter(|_| seed == 0 && !options.trace.is_empty());
     let directory = traced.map(|out| out.join("trace").join(system.to_string()));

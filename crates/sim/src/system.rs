@@ -250,6 +250,18 @@ impl Context<'_> {
         self.wrong(SystemError::BadValue { parameter: parameter.into(), problem: problem.into() })
     }
 
+    /// Refuses networks with a link of one direction, for systems in which something goes back the way that packets came.
+    pub fn needs_two_way_links(&self) -> Result<(), SimError> {
+        let topology = &self.scenario.topology;
+        match topology.one_way_links().next() {
+            Some(link) => Err(self.refuse(format_args!(
+                "link `{}` has one direction only, and the system sends back over the links by which packets came",
+                topology.link(link).name
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// An error about the system in this scenario.
     pub fn refuse(&self, problem: impl fmt::Display) -> SimError {
         SimError::Refused { system: self.spec.clone(), problem: problem.to_string() }

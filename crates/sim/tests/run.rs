@@ -354,6 +354,27 @@ fn what_cannot_run_is_refused_before_the_run() {
     assert_eq!(refusal(&apart, "tcp"), "flow `bulk-1`: there is no route from `a` to `b`");
 }
 
+/// Routers in a ring of one direction: data takes one link of 10 ms from `A` to `B`, and ACKs the other two.
+fn ring() -> ScenarioBuilder {
+    let link = || part([("rate", "10 Mbit/s"), ("delay", "10 ms")]).with("one_way", true);
+    let ring = ScenarioBuilder::new("3 s").host("c").host("s").router("A").router("B").router("C");
+    let ring = ring.link("c", "A", "100 Mbit/s", "1 ms").link("s", "B", "100 Mbit/s", "1 ms");
+    ring.link_with("A", "B", link()).link_with("B", "C", link()).link_with("C", "A", link())
+}
+
+#[test]
+fn nothing_is_sent_over_the_missing_direction_of_a_link() {
+    let scenario = ring().flow(closed_loop("c", "s", 1, "100 ms", "1 kB")).build();
+    let result = results(&scenario, &["tcp"]).unwrap();
+    let median = result.systems.get("tcp").unwrap().fct_p50_s;
+    // Two round trips of 12 ms there and 22 ms back; were the links two-way, they would take 48 ms.
+    assert!(median.is_some_and(|median| (0.068..0.075).contains(&median)), "{median:?}");
+    let refused = results(&scenario, &["semper"]).unwrap_err().to_string();
+    assert!(refused.contains("link `A-B` has one direction only"), "{refused}");
+    let refused = results(&scenario, &["inrpp"]).unwrap_err().to_string();
+    assert!(refused.contains("link `A-B` has one direction only"), "{refused}");
+}
+
 #[test]
 fn short_flows_arrive_and_complete() {
     let sizes = part([("distribution", "exponential"), ("mean", "20 kB")]);

@@ -40,7 +40,7 @@ pub(crate) fn edited(scenario: &Scenario, edit: impl FnOnce(&mut Table)) -> Resu
 }
 
 fn weigh(channel: &mut Table) {
-    channel.insert("weight".into(), i64::from(DEFAULT_WEIGHT).into());
+    channel.insert("weight".into(), (DEFAULT_WEIGHT as i64).into());
 }
 
 #[cfg(test)]

@@ -171,7 +171,9 @@ impl Sender {
             if self.phase == Phase::Connecting {
                 (self.phase, self.resend, self.deadline, self.backoff) = (Phase::Connected, false, Time::MAX, 0);
                 self.window = packet.window;
-                self.rtt.sample(config, now.since(packet.sent).as_nanos());
+                if let Some(sent) = packet.sent.get() {
+                    self.rtt.sample(config, now.since(sent).as_nanos());
+                }
                 acked.signals.bits |= Signals::ESTABLISHED;
             }
             return acked;
@@ -184,10 +186,11 @@ impl Sender {
             (acked.segments, acked.delivered) = (packet.seq - self.una, packet.seq - self.una);
             // An echoed time from before the retransmission (RFC 3522, section 3.2) is that of a segment which was not
             // lost.
-            self.recovery = self.recovery.filter(|(at, to)| packet.sent >= *at && packet.seq < *to);
+            self.recovery =
+                self.recovery.filter(|(at, to)| packet.sent.get().is_some_and(|sent| sent >= *at) && packet.seq < *to);
             (self.una, self.backoff, self.resend) = (packet.seq, 0, self.recovery.is_some());
-            if packet.sent != Time::ZERO {
-                self.rtt.sample(config, now.since(packet.sent).as_nanos());
+            if let Some(sent) = packet.sent.get() {
+                self.rtt.sample(config, now.since(sent).as_nanos());
             }
             self.arm(config, now);
             if self.is_all && self.una == self.total {

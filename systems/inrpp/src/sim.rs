@@ -46,6 +46,7 @@ impl System for Inrpp {
 }
 
 fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
+    context.needs_two_way_links()?;
     let settings: InrppSettings = context.settings()?;
     let mut settings = settings;
     if settings.preset == Preset::Ns3 {

@@ -48,7 +48,7 @@ pub struct Controller {
     /// Whether that rate is of the egress in use alone, and not yet in its history.
     fresh: bool,
     connections: f64,
-    last_advance: Time,
+    last_advance: Option<Time>,
     /// What was predicted of the last move, by formula and by history.
     expected: Option<(Option<f64>, Option<f64>)>,
     errors: PredictionError,
@@ -98,7 +98,7 @@ impl Controller {
             rate: None,
             fresh: false,
             connections: 1.0,
-            last_advance: Time::ZERO,
+            last_advance: None,
             expected: None,
             errors: PredictionError::default(),
             decision: None,
@@ -347,9 +347,9 @@ impl Controller {
     fn decide(&mut self, now: Time, period: u32, random: u32) {
         let (settings, active) = (&self.settings, self.active);
         // What was acknowledged before a move took another egress.
-        let since = self.last_move.unwrap_or(Time::ZERO);
+        let advance = self.last_advance.filter(|advance| self.last_move.is_none_or(|moved| *advance > moved));
         // While flows are spread, it may have been acknowledged over any egress.
-        let advance = Some(self.last_advance).filter(|advance| *advance > since && !self.is_spread());
+        let advance = advance.filter(|_| !self.is_spread());
         for egress in &mut self.egresses {
             egress.measure(now, period);
         }
@@ -358,7 +358,7 @@ impl Controller {
         for (number, (egress, summary)) in self.egresses.iter_mut().zip(summaries).enumerate() {
             let before = egress.health;
             // What passes an egress may be that of flows which stay there.
-            let own = egress.passage.map(|(passage, _)| passage.last_advance).filter(|advance| *advance > Time::ZERO);
+            let own = egress.passage.and_then(|(passage, _)| passage.last_advance);
             egress.judge(now, summary, settings, own.or(advance.filter(|_| number == active)));
             if let Some(damping) = damping {
                 egress.penalty.decay(now, damping);

@@ -110,8 +110,8 @@ pub struct Sample {
     pub acked: Bytes,
     /// Connections of which data was seen.
     pub connections: u32,
-    /// When an acknowledgement last advanced; [`Time::ZERO`]: never.
-    pub last_advance: Time,
+    /// When an acknowledgement last advanced.
+    pub last_advance: Option<Time>,
 }
 
 /// What has passed an egress since the last report.
@@ -127,8 +127,8 @@ pub struct Passage {
     pub retransmitted: u32,
     /// The round trip to the far ends and back.
     pub rtt: Option<Span>,
-    /// When data that left by it was last acknowledged; [`Time::ZERO`]: never.
-    pub last_advance: Time,
+    /// When data that left by it was last acknowledged.
+    pub last_advance: Option<Time>,
 }
 
 /// Why the controller wants to be woken.

@@ -13,7 +13,7 @@ use std::{
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use sidestep_engine::{Behaviour, Fate, Leaving, NO_FLOW, Node, RouteId};
-use sidestep_net::{ArcId, Bytes, Channel, NodeId, Rate, Span, Time, Topology};
+use sidestep_net::{ArcId, Bytes, Channel, NodeId, Rate, Time, Topology};
 use sidestep_paths::Igp;
 use sidestep_proto::{
     link::LinkState,
@@ -106,7 +106,7 @@ fn ways(topology: &Topology, site: NodeId, edge: NodeId) -> Vec<(u64, Vec<ArcId>
         let rest = beyond.first_path(next, edge);
         if let Some((rest, distance)) = rest.zip(beyond.distance(next, edge)) {
             let arcs = std::iter::once(arc).chain(rest).collect();
-            found.push((distance + u64::from(topology.channel(arc).weight), arcs));
+            found.push((distance + topology.channel(arc).weight, arcs));
         }
     }
     found.sort();
@@ -197,7 +197,7 @@ struct PeerEdge {
     acked: u64,
     /// Connections seen since then.
     connections: u32,
-    last_advance: Time,
+    last_advance: Option<Time>,
     /// Samples so far.
     samples: u32,
     /// By egress: bytes that were sent since the last sample.
@@ -301,7 +301,7 @@ impl Site {
             }
         }
         let sent = vec![Bytes::default(); egresses.len()];
-        Some(PeerEdge { controller, egresses, acked: 0, connections: 0, last_advance: Time::ZERO, samples: 0, sent })
+        Some(PeerEdge { controller, egresses, acked: 0, connections: 0, last_advance: None, samples: 0, sent })
     }
 
     /// What is known of a flow.
@@ -358,7 +358,7 @@ impl Site {
         let (toward, bytes) = (seen.toward as usize, u64::from(segments) * u64::from(seen.mss));
         if let Some(toward) = self.towards.get_mut(toward) {
             toward.acked += bytes;
-            toward.last_advance = now;
+            toward.last_advance = Some(now);
         }
     }
 }
@@ -379,7 +379,7 @@ impl PeerEdge {
             while let Some(Probe { egress, period, number }) = self.controller.poll_transmit(now) {
                 let Some(way) = self.egresses.get(egress as usize) else { continue };
                 let ask = Packet {
-                    sent: now,
+                    sent: now.into(),
                     seq: number,
                     data_seq: period,
                     window: egress,
@@ -424,8 +424,8 @@ impl Reflector {
         });
         let Some(route) = *route else { return };
         // The delay to here, in the place of the time at which it was sent.
-        let delay = Time::ZERO + now.since(probe.sent);
-        node.send(Packet { sent: delay, payload: ANSWER, cursor: 0, ..*probe }, route);
+        let delay = probe.sent.get().map(|sent| Time::ZERO + now.since(sent));
+        node.send(Packet { sent: delay.into(), payload: ANSWER, cursor: 0, ..*probe }, route);
     }
 }
 
@@ -481,9 +481,9 @@ impl Behaviour for Site {
             return;
         }
         let probe = Probe { egress: packet.window, period: packet.data_seq, number: packet.seq };
-        let delay: Span = packet.sent.since(Time::ZERO);
+        let delay = packet.sent.get().map(|delay| delay.since(Time::ZERO));
         if let Some(toward) = self.towards.get_mut(packet.rate as usize) {
-            toward.controller.handle_answer(now, probe, Some(delay));
+            toward.controller.handle_answer(now, probe, delay);
         }
     }
 

@@ -116,7 +116,7 @@ impl Bench {
         {
             let seconds = now.since(self.last_sample).as_secs_f64();
             let acked = Bytes::new((mbits * 1e6 / 8.0 * seconds) as u64);
-            self.controller.handle_sample(now, Sample { acked, connections, last_advance: Time::ZERO });
+            self.controller.handle_sample(now, Sample { acked, connections, last_advance: None });
             self.last_sample = now;
         }
         self.controller.handle_timeout(now, self.random.next_u32());
@@ -318,7 +318,7 @@ fn acknowledgements_that_advance_veto_an_alarm_of_the_probes() {
         let mut bench = Bench::two(settings);
         bench.run(5.0, |_, _| FINE);
         while let Some((now, timeout)) = bench.controller.next_timeout().filter(|(due, _)| *due < at(8.0)) {
-            let last_advance = if advances { now } else { at(5.0) };
+            let last_advance = Some(if advances { now } else { at(5.0) });
             let sample = Sample { acked: Bytes::new(1_000_000), connections: 4, last_advance };
             if timeout == Timeout::Decision {
                 bench.controller.handle_sample(now, sample);

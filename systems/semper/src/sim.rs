@@ -43,6 +43,8 @@ impl System for SemperStateful {
 
 /// MPTCP hosts behind edges, with a table in the edges if they are `stateful`.
 fn with_edges(context: &Context<'_>, stateful: bool) -> Result<Setup, SimError> {
+    // An edge sends the packets of the other direction back over the links of the path.
+    context.needs_two_way_links()?;
     let settings: SemperSettings = context.settings()?;
     let edges = Edges::new(&context.scenario.topology, context.scenario.paths);
     let behaviour = Some(edges.behaviour(settings, stateful));

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use sidestep_advise::{Advice, Options, Paths, Subject, advise};
+use sidestep_formats::Reading;
 
 use super::{
     flows::{sampling, source},
     print_json, save,
-    topo::load,
+    topo::{Loaded, load},
     until_signalled,
 };
 use crate::planning::{
@@ -28,6 +29,7 @@ struct Report<'a> {
     #[serde(flatten)]
     advice: &'a Advice,
     page: &'a Path,
+    reading: &'a Reading,
 }
 
 /// Runs `sidestep advise`.
@@ -35,7 +37,7 @@ pub fn run(args: AdviseArgs) -> Outcome {
     if args.topology.merge_parallel || args.topology.keep_loops {
         return Err(Failure::usage("parallel links are paths of their own, and loops are none: leave the option out"));
     }
-    let (graph, whole) = load(&args.topology)?;
+    let Loaded { graph, net: whole, reading } = load(&args.topology)?;
     let subject = Subject::new(graph, whole)?;
     let name = &subject.graph.name;
     let page = args.out.clone().unwrap_or_else(|| PathBuf::from("out/advise").join(format!("{name}.html")));
@@ -56,7 +58,7 @@ pub fn run(args: AdviseArgs) -> Outcome {
     }
     save(&page, &page::page(&advice, &subject, &super::command_line()))?;
     if args.topology.json {
-        print_json(&Report { advice: &advice, page: &page })?;
+        print_json(&Report { advice: &advice, page: &page, reading: &reading })?;
     } else {
         print(&advice, &page);
     }

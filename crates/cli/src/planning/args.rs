@@ -21,7 +21,8 @@ use sidestep_sim::bench::Tcp;
 use sidestep_tournament::Set;
 
 pub use self::topologies::{
-    AdviseArgs, BetweenArgs, DataArgs, MaxFlowArgs, PairArgs, Paths, RateArgs, SamplingArgs, Topo, TopologyArgs,
+    AdviseArgs, BetweenArgs, DataArgs, MaxFlowArgs, PairArgs, Paths, RateArgs, ReadArgs, SamplingArgs, Topo,
+    TopologyArgs,
 };
 
 /// The commands.

@@ -1,11 +1,11 @@
 //! `sidestep paths between`: the paths themselves, and the segment lists that force them.
 
 use serde::Serialize;
+use sidestep_formats::Reading;
 use sidestep_net::{Missing, NodeId, Topology, TopologyError};
 use sidestep_paths::{Apart, Igp, Route, Segment, SegmentRules, paths_apart};
-use sidestep_repro::topology;
 
-use super::print_json;
+use super::{print_json, topo::read};
 use crate::planning::{
     args::BetweenArgs,
     failure::{Failure, Outcome},
@@ -20,6 +20,7 @@ struct Report {
     to: String,
     apart: String,
     paths: Vec<Found>,
+    reading: Reading,
 }
 
 /// A path.
@@ -35,7 +36,7 @@ struct Found {
 
 /// Runs `sidestep paths between`.
 pub fn run(args: &BetweenArgs) -> Outcome {
-    let mut graph = topology(args.data.data.as_deref(), &args.topology)?;
+    let (mut graph, reading) = read(&args.data, &args.topology, &args.read)?;
     // Neither changes a path.
     graph.complete(&Missing { rate: Default::default(), delay: Default::default() });
     let unfit = |error: TopologyError| Failure::usage(format!("{}: {error}", graph.name));
@@ -55,6 +56,7 @@ pub fn run(args: &BetweenArgs) -> Outcome {
         to: topo.node(to).name.clone(),
         apart: args.apart.clone(),
         paths: routes.iter().map(|route| found(&topo, from, route)).collect(),
+        reading,
     };
     if args.json {
         return print_json(&report);

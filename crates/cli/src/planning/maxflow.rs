@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use sidestep_advise::{AdviseError, Answer, BASES, Capacities, Question, Share, models, shares};
+use sidestep_formats::Reading;
 use sidestep_maxflow::FlowModel;
 use sidestep_net::{NodeId, Ratio};
 use sidestep_repro::{Curve, curves};
@@ -10,7 +11,7 @@ use super::{
     flows::{sampling, source},
     paths::routers,
     print_json, save,
-    topo::load,
+    topo::{Loaded, load},
     until_signalled,
 };
 use crate::planning::{
@@ -39,6 +40,7 @@ struct Report {
     /// The largest gap between a flow and its dual bound, as a share of the flow.
     largest_gap: f64,
     shares: Vec<Share>,
+    reading: Reading,
 }
 
 /// Runs `sidestep maxflow`.
@@ -47,7 +49,7 @@ pub fn run(args: MaxFlowArgs) -> Outcome {
     if options.merge_parallel {
         return Err(Failure::usage("the rates of parallel links add up: leave out --merge-parallel"));
     }
-    let (graph, net) = load(options)?;
+    let Loaded { graph, net, reading } = load(options)?;
     let net = if args.pairs.no_prune { net } else { net.pruned() };
     let nodes: Vec<NodeId> = routers(&graph, &net, &args.pairs)?.into_iter().map(NodeId).collect();
     let capacities = Capacities::new(&graph, &net, args.rates.default_rate)?;
@@ -79,6 +81,7 @@ pub fn run(args: MaxFlowArgs) -> Outcome {
         programs: answer.programs,
         largest_gap: answer.gap,
         shares: shares(&question, &models, &answer),
+        reading,
     };
     let over = BASES.iter().position(|(name, _)| *name == args.over).unwrap_or(1);
     if let Some(path) = &args.svg {

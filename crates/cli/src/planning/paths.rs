@@ -3,12 +3,17 @@
 use std::path::Path;
 
 use serde::Serialize;
+use sidestep_formats::Reading;
 use sidestep_net::Graph;
 use sidestep_paths::analysis::{Counts, Net, RiskGroups, SegmentOptions, Survey, detours};
 use sidestep_repro::Watch;
 use sidestep_results::{Stack, stacks};
 
-use super::{between, print_json, save, topo::load, until_signalled};
+use super::{
+    between, print_json, save,
+    topo::{Loaded, load},
+    until_signalled,
+};
 use crate::planning::{
     args::{PairArgs, Paths, TopologyArgs},
     failure::{Failure, Outcome},
@@ -28,6 +33,7 @@ struct Diversity {
     pairs: u64,
     interrupted: bool,
     curves: Vec<Curve>,
+    reading: Reading,
 }
 
 /// The numbers of paths that one algorithm finds.
@@ -51,6 +57,7 @@ struct Around {
     by_detours: [usize; 5],
     two_hops_only: usize,
     neither: usize,
+    reading: Reading,
 }
 
 /// Runs `sidestep paths …`.
@@ -90,7 +97,7 @@ fn diversity(
     passes: usize,
     count: impl FnOnce(&Survey<'_>, &[u32], &RiskGroups) -> Vec<(String, Counts)>,
 ) -> Outcome {
-    let (graph, net) = load(options)?;
+    let Loaded { graph, net, reading } = load(options)?;
     let net = if pairs.no_prune { net } else { net.pruned() };
     let nodes = routers(&graph, &net, pairs)?;
     let watch = StepProgress::new(until_signalled()?);
@@ -113,6 +120,7 @@ fn diversity(
             .into_iter()
             .map(|(name, counts)| Curve { name, mean: counts.mean(), pairs: counts.pairs })
             .collect(),
+        reading,
     };
     if let Some(path) = svg {
         save(path, &picture(&report))?;
@@ -166,7 +174,7 @@ pub fn routers(graph: &Graph, net: &Net, pairs: &PairArgs) -> Result<Vec<u32>, F
 fn around(options: TopologyArgs, svg: Option<&Path>) -> Outcome {
     // A parallel link is no detour over another node.
     let options = TopologyArgs { merge_parallel: true, hops: true, ..options };
-    let (graph, net): (_, Net) = load(&options)?;
+    let Loaded { graph, net, reading } = load(&options)?;
     let found = detours(&net);
     let one_hop = found.with_one_hop();
     let percent = |links: usize| 100.0 * links as f64 / found.links.max(1) as f64;
@@ -179,6 +187,7 @@ fn around(options: TopologyArgs, svg: Option<&Path>) -> Outcome {
         by_detours: found.one_hop,
         two_hops_only: found.two_hops,
         neither: found.links - one_hop - found.two_hops,
+        reading,
     };
     if let Some(path) = svg {
         save(path, &detour_picture(&report))?;

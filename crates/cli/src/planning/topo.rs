@@ -6,15 +6,15 @@ use std::{
 };
 
 use serde::Serialize;
-use sidestep_formats::{print_graphml, print_repetita};
-use sidestep_net::{Graph, Missing, Span, topology_file, usual_rate};
+use sidestep_formats::{Mapping, Reading, print_graphml, print_repetita};
+use sidestep_net::{Graph, Missing, Rate, Span, topology_file, usual_rate};
 use sidestep_paths::analysis::{Net, NetOptions};
-use sidestep_repro::{DataError, Set, topologies, topology};
+use sidestep_repro::{DataError, Set, topologies, topology_as};
 use sidestep_results::{Look, draw};
 
-use super::{print_json, save};
+use super::{print_json, save, say_reading};
 use crate::planning::{
-    args::{RateArgs, Topo, TopologyArgs},
+    args::{DataArgs, RateArgs, ReadArgs, Topo, TopologyArgs},
     failure::{Failure, Outcome},
 };
 
@@ -53,6 +53,7 @@ struct Info {
     placed: usize,
     /// How many nodes there are of each degree.
     degrees: BTreeMap<usize, usize>,
+    reading: Reading,
 }
 
 /// What `topo prune` leaves.
@@ -63,6 +64,7 @@ struct Remains {
     nodes: Vec<Remaining>,
     /// Links, by the places of their ends in `nodes`.
     links: Vec<[u32; 2]>,
+    reading: Reading,
 }
 
 /// A node that is left after pruning.
@@ -85,12 +87,32 @@ pub fn run(topo: Topo) -> Outcome {
     }
 }
 
-/// The topology that the user named, as it is and as a net.
-pub fn load(options: &TopologyArgs) -> Result<(Graph, Net), Failure> {
-    let graph = topology(options.data.data.as_deref(), &options.topology)?;
+/// A topology that the user named, as it is and as a net.
+#[derive(Debug)]
+pub struct Loaded {
+    /// As the file has it.
+    pub graph: Graph,
+    /// As the analysis takes it.
+    pub net: Net,
+    /// How it was read.
+    pub reading: Reading,
+}
+
+/// The topology that the user named; prints how it was read.
+pub fn load(options: &TopologyArgs) -> Result<Loaded, Failure> {
+    let (graph, reading) = read(&options.data, &options.topology, &options.read)?;
     let TopologyArgs { merge_parallel, keep_loops, hops, .. } = *options;
     let net = Net::new(&graph, NetOptions { merge_parallel, keep_loops, hops })?;
-    Ok((graph, net))
+    Ok(Loaded { graph, net, reading })
+}
+
+/// The topology of this name, with keys as the user maps them; prints how it was read.
+pub fn read(data: &DataArgs, name: &str, options: &ReadArgs) -> Result<(Graph, Reading), Failure> {
+    let mut mapping = Mapping::default();
+    mapping.extend(options.map.iter().cloned());
+    let (graph, reading) = topology_as(data.data.as_deref(), name, &mapping)?;
+    say_reading(&graph, &reading);
+    Ok((if options.part == "largest" { graph.largest_part() } else { graph }, reading))
 }
 
 fn list(set: Option<Set>, data: Option<&Path>, json: bool) -> Outcome {
@@ -127,7 +149,7 @@ fn entry(graph: &Graph, net: &Net) -> Entry {
 }
 
 fn info(options: &TopologyArgs) -> Outcome {
-    let (graph, net) = load(options)?;
+    let Loaded { graph, net, reading } = load(options)?;
     let mut degrees = BTreeMap::new();
     for node in 0..net.node_count() as u32 {
         *degrees.entry(net.degree(node)).or_default() += 1;
@@ -143,6 +165,7 @@ fn info(options: &TopologyArgs) -> Outcome {
         symmetric: net.is_symmetric(),
         placed: graph.nodes.iter().filter(|node| node.position.is_some()).count(),
         degrees,
+        reading,
     };
     if options.json {
         return print_json(&info);
@@ -162,7 +185,7 @@ fn info(options: &TopologyArgs) -> Outcome {
 }
 
 fn prune(options: &TopologyArgs) -> Outcome {
-    let (graph, net) = load(options)?;
+    let Loaded { graph, net, reading } = load(options)?;
     let net = net.pruned();
     let node = |node: u32| {
         let index = net.origin(node);
@@ -170,7 +193,7 @@ fn prune(options: &TopologyArgs) -> Outcome {
         Remaining { index, name, degree: net.degree(node) }
     };
     let nodes: Vec<Remaining> = (0..net.node_count() as u32).map(node).collect();
-    let remains = Remains { schema: 1, name: graph.name.clone(), nodes, links: net.links().to_vec() };
+    let remains = Remains { schema: 1, name: graph.name.clone(), nodes, links: net.links().to_vec(), reading };
     if options.json {
         return print_json(&remains);
     }
@@ -183,11 +206,21 @@ fn prune(options: &TopologyArgs) -> Outcome {
 
 /// Writes the topology in the format that the extension of the file names.
 fn convert(options: &TopologyArgs, file: &Path, rates: &RateArgs, delay: Span) -> Outcome {
-    let mut graph = topology(options.data.data.as_deref(), &options.topology)?;
+    let (mut graph, reading) = read(&options.data, &options.topology, &options.read)?;
     let extension = file.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
     let format = extension.unwrap_or_default();
     // GraphML leaves out what it does not know; the others must have a value.
     let (mut no_rate, mut no_delay) = (0, 0);
+    if format == "graph" || format == "graphml" {
+        let unlimited = graph.edges.iter().find(|edge| edge.rate == Some(Rate::default()));
+        let ends = unlimited.and_then(|edge| graph.nodes.get(edge.from).zip(graph.nodes.get(edge.to)));
+        if let Some((from, to)) = ends {
+            return Err(Failure::usage(format!(
+                "the link of {} and {} is not limited (rate \"0\"), which .{format} cannot say; give it a rate, or write .toml",
+                from.name, to.name
+            )));
+        }
+    }
     let usual = || usual_rate(graph.edges.iter().filter_map(|edge| edge.rate));
     let rate = rates.default_rate.unwrap_or_else(usual);
     if format != "graphml" {
@@ -210,7 +243,7 @@ fn convert(options: &TopologyArgs, file: &Path, rates: &RateArgs, delay: Span) -
     if options.json {
         return print_json(&serde_json::json!({
             "schema": 1, "name": graph.name, "format": format, "nodes": nodes, "edges": edges,
-            "rates_assumed": no_rate, "delays_computed": no_delay, "file": file,
+            "rates_assumed": no_rate, "delays_computed": no_delay, "file": file, "reading": reading,
         }));
     }
     println!("{}: {nodes} nodes, {edges} edges", file.display());
@@ -224,7 +257,7 @@ fn convert(options: &TopologyArgs, file: &Path, rates: &RateArgs, delay: Span) -
 }
 
 fn picture(options: &TopologyArgs, pruned: bool, out: Option<PathBuf>) -> Outcome {
-    let (graph, net) = load(options)?;
+    let Loaded { graph, net, reading } = load(options)?;
     let kept = net.pruned();
     let mut degree = vec![0; graph.nodes.len()];
     for node in 0..kept.node_count() as u32 {
@@ -238,7 +271,7 @@ fn picture(options: &TopologyArgs, pruned: bool, out: Option<PathBuf>) -> Outcom
     save(&out, &draw(&graph, &nodes, &links, &look))?;
     if options.json {
         return print_json(&serde_json::json!({
-            "schema": 1, "name": graph.name, "nodes": nodes.len(), "links": links.len(), "file": out,
+            "schema": 1, "name": graph.name, "nodes": nodes.len(), "links": links.len(), "file": out, "reading": reading,
         }));
     }
     println!("{}", out.display());

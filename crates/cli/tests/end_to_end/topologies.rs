@@ -34,6 +34,35 @@ fn a_file_is_described_pruned_and_drawn() {
 }
 
 #[test]
+fn what_was_read_of_a_file_is_printed_and_a_mapping_changes_it() {
+    let room = Room::new();
+    let ring: String = (0..4)
+        .map(|node| {
+            format!("<edge source=\"{node}\" target=\"{}\"><data key=\"c\">{}</data></edge>", (node + 1) % 4, 50 + node)
+        })
+        .collect();
+    let nodes = "<node id=\"0\"/><node id=\"1\"/><node id=\"2\"/><node id=\"3\"/><node id=\"4\"/>";
+    let keys = "<key id=\"c\" for=\"edge\" attr.name=\"capacity\"/>";
+    let text = format!("<graphml>{keys}<graph edgedefault=\"directed\">{nodes}{ring}</graph></graphml>");
+    let file = room.write("one.graphml", &text);
+    let told = room.run(&["topo", "info", &file, "--json"]);
+    let has = |line: &str| assert!(told.stderr.lines().any(|one| one == line), "{told:#?}");
+    has("one: rates: key `capacity`, 4 of 4, Gbit/s assumed");
+    has("one: directions: none in the file; 4 of 4 links have one direction only");
+    let info = json(&told);
+    assert_eq!((&info["reading"]["taken"][1]["kind"], &info["symmetric"]), (&"rates".into(), &false.into()));
+    let disjoint = ["paths", "disjoint", &file, "--no-prune", "--between", "all", "--part", "largest", "--json"];
+    let found = json(&room.run(&disjoint));
+    assert_eq!((&found["pairs"], &found["curves"][0]["pairs"]), (&12.into(), &serde_json::json!([0, 12])));
+    let around = ["paths", "between", &file, "1", "0", "--map", "capacity=weight", "--json"];
+    let found = json(&room.run(&around));
+    assert_eq!(found["paths"][0]["nodes"], serde_json::json!(["1", "2", "3", "0"]));
+    assert_eq!(found["paths"][0]["cost"], 51 + 52 + 53);
+    let refused = room.run(&["topo", "info", &file, "--map", "speed=rate"]);
+    assert!(refused.complaint(2).contains("there is no key `speed` to map; there are `capacity`"), "{refused:?}");
+}
+
+#[test]
 fn paths_are_counted_by_algorithm_and_by_segments() {
     let room = Room::new();
     let file = room.write("Ring.graphml", RING);

@@ -8,12 +8,12 @@ use sidestep_paths::PathSettings;
 /// A link of a test network: 100 Mbit/s, 1 ms.
 pub struct Wire {
     pub ends: (&'static str, &'static str),
-    pub weight: u32,
+    pub weight: u64,
     pub mtu: u32,
     pub mbits: u64,
 }
 
-pub const fn wire(a: &'static str, b: &'static str, weight: u32) -> Wire {
+pub const fn wire(a: &'static str, b: &'static str, weight: u64) -> Wire {
     Wire { ends: (a, b), weight, mtu: 1700, mbits: 100 }
 }
 

@@ -2,6 +2,8 @@
 
 use sidestep_proto::packet::{Flags, Packet};
 
+use super::MAX_NANOS;
+
 /// Bits of an event's key that name the arc; the rest is the time.
 pub(crate) const ARC_BITS: u32 = 18;
 pub(crate) const ARC_MASK: u64 = (1 << ARC_BITS) - 1;
@@ -31,6 +33,11 @@ impl PackedPacket {
     #[inline(always)]
     pub(crate) fn arrives(&self) -> u64 {
         self.arrives_and_word >> WORD_BITS
+    }
+
+    /// The same packet, which arrives at another time.
+    pub(super) fn arriving(self, arrives: u64) -> Self {
+        PackedPacket::new(arrives.min(MAX_NANOS), self.word(), self.packet, self.hop)
     }
 
     #[inline(always)]

@@ -50,7 +50,7 @@ fn the_scheduler_of_linux_gives_bursts_to_the_subflow_whose_queue_ends_first() {
     }
     lab.world.run_until(lab.world.now() + Span::from_millis(40));
     let after = supplied(&lab);
-    assert!((1..10).contains(&after[1]) && after[0] > before[0] + 10, "{before:?}, {after:?}");
+    assert!(after[1] > 10 && (4..=6).contains(&((after[0] - before[0]) / after[1])), "{before:?}, {after:?}");
 }
 
 #[test]
@@ -68,5 +68,5 @@ fn a_slow_subflow_that_blocks_the_receive_window_is_relieved_and_slowed_down() {
     let what = format!("{plain:?}, {retransmitted:?}, {penalised:?}, {both:?}");
     // The first path alone carries 9.4 Mbit/s.
     assert!(plain.0 < 3.0 && retransmitted.0 > 2.0 * plain.0, "{what}");
-    assert!(penalised.1 < 0.5 * plain.1 && both.0 > 1.1 * retransmitted.0, "{what}");
+    assert!(penalised.1 < 0.7 * plain.1 && both.0 > 1.1 * retransmitted.0, "{what}");
 }

@@ -20,6 +20,7 @@ const MAX_ATTRIBUTES: usize = 64;
 pub(super) struct Tag {
     /// Where its `<` stands.
     pub(super) at: usize,
+    /// Without the prefix of its namespace.
     pub(super) name: String,
     attributes: Vec<(String, String)>,
 }
@@ -106,6 +107,32 @@ impl<'t> Xml<'t> {
         }
     }
 
+    /// Closes the open element and returns the text of the first element of this name in it, and where that begins.
+    pub(super) fn text_of(&mut self, name: &str) -> Result<(usize, String), Fault> {
+        let mut found = (self.position(), String::new());
+        let mut depth = 0;
+        loop {
+            match self.event()? {
+                (at, Event::Start(start)) => {
+                    let tag = self.enter(at, &start)?;
+                    if tag.name == name && found.1.is_empty() {
+                        found = self.text()?;
+                    } else {
+                        depth += 1;
+                    }
+                }
+                (_, Event::End(_)) => {
+                    self.open.pop();
+                    if depth == 0 {
+                        return Ok(found);
+                    }
+                    depth -= 1;
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Where the next event begins.
     fn position(&self) -> usize {
         usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX)
@@ -147,7 +174,8 @@ impl<'t> Xml<'t> {
             attributes.push((attribute.key.into_inner().to_owned(), value.into_owned()));
         }
         self.open.push(name.to_owned());
-        Ok(Tag { at, name: name.to_owned(), attributes })
+        let local = name.rsplit(':').next().unwrap_or(name);
+        Ok(Tag { at, name: local.to_owned(), attributes })
     }
 
     fn stray(&self, at: usize, text: &str) -> Fault {

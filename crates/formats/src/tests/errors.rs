@@ -55,9 +55,9 @@ fn an_error_shows_the_line_and_the_place_in_it() {
 
 #[test]
 fn other_formats_are_refused_with_those_that_are_read() {
-    assert_snapshot!(complaint("", "a.gml"), @"a.gml:1:1: GML is not read; the Topology Zoo has its networks as .graphml too. Read are GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
-    assert_snapshot!(complaint("", "a.json"), @"a.json:1:1: `.json` is not a topology format; read are GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
-    assert_snapshot!(complaint("", "cch"), @"cch:1:1: the file's extension must name its format; known are GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
+    assert_snapshot!(complaint("", "a.gml"), @"a.gml:1:1: there is no `graph [` in the file");
+    assert_snapshot!(complaint("", "a.svg"), @"a.svg:1:1: `.svg` is not a topology format; read are GraphML (.graphml, .xml), SNDlib (.xml), GML (.gml), node-link (.json), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
+    assert_snapshot!(complaint("", "cch"), @"cch:1:1: the file's extension must name its format; known are GraphML (.graphml, .xml), SNDlib (.xml), GML (.gml), node-link (.json), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
 }
 
 #[test]
@@ -73,12 +73,12 @@ fn weights_rates_and_delays_must_be_finite_and_not_negative() {
     ");
     let bad = ["NaN", "inf", "1e999", "-1", "x", "1e18"];
     assert_snapshot!(bad.map(|bad| repetita("9953280", bad)).join("\n"), @r"
-    a.graph:9:15: the bandwidth `NaN` is not a finite number
-    a.graph:9:15: the bandwidth `inf` is not a finite number
-    a.graph:9:15: the bandwidth `1e999` is not a finite number
-    a.graph:9:15: the bandwidth `-1` is negative
-    a.graph:9:15: the bandwidth `x` is not a finite number
-    a.graph:9:15: the bandwidth `1e18` is too large
+    a.graph:9:15: the rate `NaN` is not a finite number
+    a.graph:9:15: the rate `inf` is not a finite number
+    a.graph:9:15: the rate `1e999` is not a finite number
+    a.graph:9:15: the rate `-1` is negative
+    a.graph:9:15: the rate `x` is not a finite number
+    a.graph:9:15: the rate is too large for its unit
     ");
     assert_snapshot!(bad.map(|bad| repetita("1913", bad)).join("\n"), @r"
     a.graph:9:23: the delay `NaN` is not a finite number
@@ -86,13 +86,13 @@ fn weights_rates_and_delays_must_be_finite_and_not_negative() {
     a.graph:9:23: the delay `1e999` is not a finite number
     a.graph:9:23: the delay `-1` is negative
     a.graph:9:23: the delay `x` is not a finite number
-    a.graph:9:23: the delay `1e18` is too large
+    a.graph:9:23: the delay is too large for its unit
     ");
     assert_snapshot!(["0", "-1", "nan", "1e20"].map(|bad| graphml("45000000.0", bad)).join("\n"), @r"
-    a.graphml:12:48: the speed `0` is less than 1 bit/s
-    a.graphml:12:48: the speed `-1` is negative
-    a.graphml:12:48: the speed `nan` is not a finite number
-    a.graphml:12:48: the speed `1e20` is too large
+    a.graphml:12:48: the rate `0` is less than 1 bit/s
+    a.graphml:12:48: the rate `-1` is negative
+    a.graphml:12:48: the rate `nan` is not a finite number
+    a.graphml:12:48: the rate is too large for its unit
     ");
     assert_snapshot!(["-1", "nan"].map(|bad| graphml("<default>10", &format!("<default>{bad}"))).join("\n"), @r"
     a.graphml:7:74: the weight `-1` is negative
@@ -109,7 +109,7 @@ fn a_file_that_ends_early_is_an_error_that_names_what_is_missing() {
     }
     assert_snapshot!(brief("", "a.graph"), @"a.graph:1:1: the file ends before `NODES` and how many there are");
     assert_snapshot!(brief("", "a.cch"), @"a.cch:1:1: there is not one node in the file");
-    assert_snapshot!(brief("", "a.graphml"), @"a.graphml:1:1: expected `<graphml>`");
+    assert_snapshot!(brief("", "a.graphml"), @"a.graphml:1:1: expected `<graphml>`, or `<network>` of SNDlib");
     assert_snapshot!(brief(&REPETITA[..60], "a.graph"), @"a.graph:4:13: the file ends before node 2 of 3");
     assert_snapshot!(brief(&REPETITA[..44], "a.graph"), @"a.graph:3:27: the file ends before node 1 of 3");
     assert_snapshot!(brief(&GRAPHML[..GRAPHML.len() - 20], "a.graphml"), @"a.graphml:18:3: the text ends within `graph`");
@@ -161,7 +161,7 @@ fn graphml_that_is_malformed_is_pointed_at() {
     assert_snapshot!(graphml("directed=\"true\"", "directed=\"yes\""), @"a.graphml:17:5: `directed` must be `true` or `false`");
     assert_snapshot!(graphml("\"undirected\"", "\"mixed\""), @"a.graphml:10:3: `edgedefault` must be `directed` or `undirected`");
     assert_snapshot!(graphml("id=\"d6\"", "id=\"d5\""), @"a.graphml:9:3: key `d5` exists twice; give each an id of its own");
-    assert_snapshot!(brief("<gml/>", "a.graphml"), @"a.graphml:1:1: expected `<graphml>`");
+    assert_snapshot!(brief("<gml/>", "a.graphml"), @"a.graphml:1:1: expected `<graphml>`, or `<network>` of SNDlib");
     assert_snapshot!(brief("<graphml/>", "a.graphml"), @"a.graphml:1:11: there is no `<graph>` in the file");
     assert_snapshot!(brief("<graphml><graph/></graphml>", "a.graphml"), @"a.graphml:1:28: there is not one node in the file");
 }

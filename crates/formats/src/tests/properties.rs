@@ -4,10 +4,21 @@ use std::fmt::Write as _;
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-use super::{super::*, GRAPHML, REPETITA, ROCKETFUEL, undirected};
+use super::{
+    super::*,
+    GRAPHML, REPETITA, ROCKETFUEL,
+    dialects::{GML, NODE_LINK},
+    undirected,
+};
 
 /// A good file of each format.
-const GOOD: [(&str, &str); 3] = [(GRAPHML, "good.graphml"), (REPETITA, "good.graph"), (ROCKETFUEL, "good.cch")];
+const GOOD: [(&str, &str); 5] = [
+    (GRAPHML, "good.graphml"),
+    (REPETITA, "good.graph"),
+    (ROCKETFUEL, "good.cch"),
+    (GML, "good.gml"),
+    (NODE_LINK, "good.json"),
+];
 
 /// One or more nodes, and pairs of them; pairs may repeat, and a pair may be a loop.
 fn graphs() -> impl Strategy<Value = (usize, Vec<(usize, usize)>)> {

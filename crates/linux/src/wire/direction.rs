@@ -141,9 +141,11 @@ impl WireDirection {
         }
     }
 
-    /// Changes rate, delay, queue and loss for the frames to come.
-    pub(super) fn set_channel(&mut self, channel: &Channel) {
-        self.model.set_channel(channel);
+    /// Changes rate, delay, queue and loss, also for the frames that the model has not sent yet.
+    pub(super) fn set_channel(&mut self, now: Time, channel: &Channel) {
+        self.arrived = self.arrived.max(now);
+        let model = &mut self.model;
+        self.frames.revise(|frame| ecn::ecn_of(frame).is_some(), |dues| model.set_channel(now, channel, dues));
         self.frames.grow(capacity(channel, self.max_frame));
     }
 

@@ -92,6 +92,31 @@ impl Frames {
         self.held.pop_front();
     }
 
+    /// Gives the frames of which `is_of` is true the times to which `revise` changes their dues, and forgets those for which it
+    /// leaves none. The others stay among them.
+    pub(super) fn revise(&mut self, is_of: impl Fn(&[u8]) -> bool, revise: impl FnOnce(&mut [Option<Time>])) {
+        let bytes = &self.bytes;
+        let is_of: Vec<bool> =
+            self.held.iter().map(|held| is_of(&bytes[held.offset..held.offset + held.len])).collect();
+        let of = |held: &VecDeque<Held>| {
+            held.iter().zip(&is_of).filter_map(|(held, of)| of.then_some(Some(held.due))).collect()
+        };
+        let mut dues: Vec<Option<Time>> = of(&self.held);
+        revise(&mut dues);
+        let (mut dues, mut before, mut last) = (dues.into_iter(), None, Time::ZERO);
+        let held = self.held.drain(..).zip(&is_of).filter_map(|(held, of)| {
+            let waited = before.replace(held.due) == Some(held.due);
+            let due = match (*of, waited) {
+                (true, _) => dues.next().flatten()?,
+                (false, true) => last,
+                (false, false) => held.due,
+            };
+            last = last.max(due);
+            Some(Held { due: last, ..held })
+        });
+        self.held = held.collect();
+    }
+
     /// Makes the ring at least `capacity` bytes large.
     pub(super) fn grow(&mut self, capacity: usize) {
         if capacity <= self.capacity() {
@@ -150,6 +175,29 @@ mod tests {
         assert!(offer(&mut frames, 1, 100) && offer(&mut frames, 2, 100) && !offer(&mut frames, 3, 100));
         frames.grow(300);
         assert!(offer(&mut frames, 3, 100) && !offer(&mut frames, 4, 100));
+    }
+
+    #[test]
+    fn frames_whose_dues_are_revised_stay_in_order_and_take_with_them_what_waited_behind() {
+        let at = Time::from_nanos;
+        let mut frames = Frames::new(1_000, MAX);
+        // Of the model but the second and the last, of which the second waits for the first.
+        for (mark, due) in [(1, 500), (2, 90), (3, 600), (4, 700), (5, 800), (6, 900)] {
+            let room = frames.room();
+            frames.bytes_mut(room).fill(mark);
+            frames.push(room, 10, at(due));
+        }
+        let is_of = |frame: &[u8]| ![2, 6].contains(&frame[0]);
+        frames.revise(is_of, |dues| {
+            assert_eq!(dues, [500, 600, 700, 800].map(|due| Some(at(due))));
+            dues.copy_from_slice(&[Some(at(300)), Some(at(310)), None, Some(at(950))]);
+        });
+        let mut found = Vec::new();
+        while let Some((due, frame)) = frames.first() {
+            found.push((frame[0], due.as_nanos()));
+            frames.pop();
+        }
+        assert_eq!(found, [(1, 300), (2, 300), (3, 310), (5, 950), (6, 950)]);
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 use std::{
     net::Ipv6Addr,
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -374,5 +375,58 @@ fn the_benchmark_counts_frames_over_both_kinds_of_load() {
     for load in [bench::Load::Discard, bench::Load::Forward] {
         let report = bench::bench(4, 0.2, 2, load).unwrap();
         assert!(report.frames > 1_000 && report.cpu > Span::ZERO, "{load:?}: {report:?}");
+    }
+}
+
+/// When 50 packets of 1000 bytes arrive that were sent at once, and when, 400 ms after that, the rate changed.
+fn arrivals_around(net: &Net, change: impl FnOnce()) -> (Vec<Duration>, Duration) {
+    let start = Instant::now();
+    for _ in 0..50 {
+        assert!(net.near[0].send(&frame(1_000, 0)));
+    }
+    let (mut change, mut changed, mut arrivals) = (Some(change), Duration::ZERO, Vec::new());
+    while arrivals.len() < 50 && start.elapsed() < Duration::from_secs(9) {
+        if start.elapsed() >= Duration::from_millis(400)
+            && let Some(change) = change.take()
+        {
+            changed = start.elapsed();
+            change();
+        }
+        match net.far[0].receive() {
+            Some(_) => arrivals.push(start.elapsed()),
+            None => thread::sleep(Duration::from_micros(50)),
+        }
+    }
+    (arrivals, changed)
+}
+
+#[test]
+fn what_waits_meets_a_new_rate_as_it_does_in_the_kernels_token_bucket() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    // 80 ms a packet, and then 0.8; or 16 ms, and then 40.
+    for (first, then) in [(100_000, 10_000_000), (500_000, 200_000)] {
+        let free = Net::one(channel(Rate::default(), 0, 100));
+        let shape = |rate: u32| {
+            let text = format!("qdisc replace dev wire0 root tbf rate {rate}bit burst 1600 limit 100000");
+            let run = || Ok(Command::new("tc").args(text.split(' ')).status().expect("iproute2 is installed"));
+            assert!(free.near_namespace.run(run).unwrap().success());
+        };
+        shape(first);
+        let kernels = arrivals_around(&free, || shape(then));
+        let [before, after] = [first, then].map(|rate| channel(Rate::from_bits_per_sec(rate.into()), 0, 100));
+        let net = Net::one(before);
+        let ours = arrivals_around(&net, || net.wires.handle().set_channel(ab(), after).unwrap());
+        for (name, (arrivals, changed)) in [("kernel", kernels), ("wire", ours)] {
+            assert_eq!(arrivals.len(), 50, "{name}");
+            let done = arrivals.iter().filter(|at| **at < changed).count();
+            let took = arrivals[49] - changed;
+            // The kernel looks at the new rate when the next packet would have been due, and fills the bucket.
+            let (left, slack) = (50 - done as u32, Duration::from_millis(300));
+            let each = Duration::from_secs(8_000) / then;
+            assert!(left >= 10, "{name}: {done}");
+            assert!(took > each * (left - 5) && took < each * left + slack, "{name}: {left} in {took:?}");
+        }
     }
 }

@@ -172,7 +172,8 @@ impl Worker {
                 }
                 Command::SetChannel(index, channel) => {
                     if let Some(direction) = self.directions.get_mut(index) {
-                        direction.set_channel(&channel);
+                        direction.set_channel(now, &channel);
+                        self.due[index] = direction.next_due();
                     }
                 }
                 Command::SetCarrier(index, carrier) => {

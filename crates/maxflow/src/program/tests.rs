@@ -2,7 +2,11 @@
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use proptest::prelude::*;
-use sidestep_net::{ArcId, Channel, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology};
+use sidestep_net::{
+    ArcId, Channel, Graph, GraphEdge, GraphNode, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span,
+    Topology,
+};
+use sidestep_paths::analysis::{Net, NetOptions};
 
 use crate::{FlowArc, FlowError, FlowModel, FlowNetwork, FlowProgram, MAX_GAP, MaxFlow};
 
@@ -33,12 +37,12 @@ fn forced(model: FlowModel) -> FlowModel {
 }
 
 /// Arcs as their ends, their capacity and their weight.
-fn network(nodes: usize, arcs: &[(u32, u32, f64, u32)]) -> FlowNetwork {
+fn network(nodes: usize, arcs: &[(u32, u32, f64, u64)]) -> FlowNetwork {
     try_network(nodes, arcs).expect("the network is sound")
 }
 
-fn try_network(nodes: usize, arcs: &[(u32, u32, f64, u32)]) -> Result<FlowNetwork, FlowError> {
-    let arc = |(from, to, capacity, weight): &(u32, u32, f64, u32)| FlowArc {
+fn try_network(nodes: usize, arcs: &[(u32, u32, f64, u64)]) -> Result<FlowNetwork, FlowError> {
+    let arc = |(from, to, capacity, weight): &(u32, u32, f64, u64)| FlowArc {
         from: NodeId(*from),
         to: NodeId(*to),
         capacity: *capacity,
@@ -193,6 +197,37 @@ fn a_topology_has_an_arc_for_each_direction_and_no_unlimited_link() {
     assert!(matches!(unlimited, FlowError::Capacity { arc: 1, .. }));
 }
 
+/// Two ways from a to c: over b, and direct.
+fn ways(over_b: u64, direct: u64) -> Graph {
+    let node = |name: &str| GraphNode { name: name.into(), position: None };
+    let edge = |from, to, rate| GraphEdge {
+        from,
+        to,
+        directed: true,
+        weight: None,
+        rate: Some(Rate::from_bits_per_sec(rate)),
+        delay: None,
+    };
+    let edges = vec![edge(0, 1, over_b), edge(1, 2, 5), edge(0, 2, direct)];
+    Graph { name: "ways".into(), nodes: ["a", "b", "c"].map(node).into(), edges, ..Graph::default() }
+}
+
+#[test]
+fn a_link_without_a_limit_limits_no_flow_and_one_direction_is_one_arc() {
+    let network = |graph: &Graph| {
+        let net = Net::new(graph, NetOptions::default()).unwrap();
+        FlowNetwork::of_net(graph, &net, Rate::from_mbits(1)).unwrap()
+    };
+    let limited = network(&ways(0, 3));
+    assert_eq!(limited.arcs().len(), 3);
+    // The other link of the path has a limit. With the median of the others, 4, it would be 7.
+    assert_flow(&limited, FlowModel::AnyPath, &[(0, 2)], 8.0);
+    assert!(!limited.is_unlimited(8.0));
+    assert_flow(&limited, FlowModel::AnyPath, &[(2, 0)], 0.0);
+    let unlimited = network(&ways(4, 0));
+    assert!(unlimited.is_unlimited(flow(&unlimited, FlowModel::AnyPath, &[(0, 2)])));
+}
+
 /// What a path puts on each arc.
 type Shares = Vec<f64>;
 
@@ -212,7 +247,7 @@ impl<'a> Obvious<'a> {
         for _ in 0..nodes {
             for arc in network.arcs() {
                 for row in &mut distance {
-                    row[arc.to.index()] = row[arc.to.index()].min(row[arc.from.index()] + u64::from(arc.weight));
+                    row[arc.to.index()] = row[arc.to.index()].min(row[arc.from.index()] + arc.weight);
                 }
             }
         }
@@ -243,7 +278,7 @@ impl<'a> Obvious<'a> {
         let shortest = |(_, arc): &(usize, &FlowArc)| {
             arc.from.index() == from
                 && self.distance[from][to] < FAR
-                && u64::from(arc.weight) + self.distance[arc.to.index()][to] == self.distance[from][to]
+                && arc.weight + self.distance[arc.to.index()][to] == self.distance[from][to]
         };
         arcs.filter(shortest).map(|(index, _)| index).collect()
     }
@@ -365,7 +400,7 @@ impl<'a> Obvious<'a> {
 fn arb_case() -> impl Strategy<Value = (FlowNetwork, Vec<(u32, u32)>)> {
     (2u32..=5).prop_flat_map(|nodes| {
         let ends = || (0..nodes, 1..nodes).prop_map(move |(a, step)| (a, (a + step) % nodes));
-        let arc = (ends(), 1u32..=24, prop_oneof![3 => Just(1u32), 1 => Just(2), 1 => Just(3)]);
+        let arc = (ends(), 1u32..=24, prop_oneof![3 => Just(1u64), 1 => Just(2), 1 => Just(3)]);
         let arc = arc.prop_map(|((from, to), eighths, weight)| (from, to, f64::from(eighths) / 8.0, weight));
         let arcs = prop::collection::vec(arc, 1..=9);
         (arcs, prop::collection::vec(ends(), 1..=4))

@@ -1,6 +1,6 @@
 //! A published network, or a file's, with hosts at its routers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
@@ -16,6 +16,10 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Attached {
+    /// What keys of the network's file mean, as `ROLE` or `ROLE:UNIT`.
+    pub map: BTreeMap<String, String>,
+    /// Which part of the network is taken if no link joins all.
+    pub part: Part,
     /// Hosts at each router that has some.
     pub hosts: u32,
     /// Which routers have hosts.
@@ -42,6 +46,17 @@ pub struct Attached {
     pub mtu: u32,
     /// Largest packet of the hosts' links.
     pub access_mtu: u32,
+}
+
+/// A part of a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// The whole network.
+    #[default]
+    All,
+    /// The part with most nodes of those that no link joins.
+    Largest,
 }
 
 /// Which routers of a network have hosts; routers without a link never have.
@@ -77,6 +92,8 @@ impl<'de> Deserialize<'de> for At {
 impl Default for Attached {
     fn default() -> Self {
         Attached {
+            map: BTreeMap::new(),
+            part: Part::All,
             hosts: 1,
             at: At::All,
             rate: None,
@@ -97,7 +114,7 @@ impl Attached {
     /// Builds the network, addresses assigned; fails where a number is out of range, or no router has hosts.
     pub fn build(&self, graph: &Graph) -> Result<Topology, TopologyError> {
         at_least_one("hosts", &graph.name, self.hosts)?;
-        let mut graph = graph.clone();
+        let mut graph = if self.part == Part::Largest { graph.largest_part() } else { graph.clone() };
         for edge in &mut graph.edges {
             (edge.rate, edge.delay) = (self.rate.or(edge.rate), self.delay.or(edge.delay));
         }
@@ -116,6 +133,9 @@ impl Attached {
             let link = crate::Link { ab, ba, mtu: self.mtu, ..link.clone() };
             let added = builder.topology.add_link(link)?;
             builder.topology.set_risk_groups(added, routers.risk_groups(id).clone());
+            if routers.is_one_way(id) {
+                builder.topology.set_one_way(added)?;
+            }
         }
         let chosen: Vec<NodeId> = routers.node_ids().filter(|id| self.has_hosts(&routers, *id)).collect();
         if chosen.is_empty() {
@@ -134,7 +154,7 @@ impl Attached {
     }
 
     fn has_hosts(&self, routers: &Topology, id: NodeId) -> bool {
-        let neighbours: BTreeSet<NodeId> = routers.outgoing(id).iter().map(|arc| routers.head(*arc)).collect();
+        let neighbours: BTreeSet<NodeId> = routers.around(id).iter().map(|arc| routers.head(*arc)).collect();
         let name = &routers.node(id).name;
         !neighbours.is_empty()
             && match &self.at {
@@ -145,8 +165,11 @@ impl Attached {
     }
 
     fn attach(&self, builder: &mut Builder, routers: &Topology, router: NodeId) -> Result<(), TopologyError> {
-        let together = routers.outgoing(router).iter().map(|arc| routers.channel(*arc).rate.bits_per_sec());
-        let together = Rate::from_bits_per_sec(together.fold(0, u64::saturating_add).min(MAX_QUANTITY));
+        let rates = || routers.around(router).iter().map(|arc| routers.channel(*arc).rate.bits_per_sec());
+        // A link that is not limited leaves the host's own without a limit.
+        let is_limited = rates().all(|rate| rate > 0);
+        let together = if is_limited { rates().fold(0, u64::saturating_add).min(MAX_QUANTITY) } else { 0 };
+        let together = Rate::from_bits_per_sec(together);
         let access =
             Channel { rate: self.access_rate.unwrap_or(together), ..quiet(self.access_delay, self.access_queue) };
         let full = format!("h-{}", routers.node(router).name);

@@ -56,7 +56,7 @@ impl Backbone {
         }
         for (a, b) in links {
             let weight = if self.hops { 1 } else { distance(points[a as usize], points[b as usize]).isqrt().max(1) };
-            let channel = Channel { weight: weight as u32, ..quiet(Span::from_millis(1), QueueLimit::Packets(100)) };
+            let channel = Channel { weight, ..quiet(Span::from_millis(1), QueueLimit::Packets(100)) };
             builder.link(NodeId(a), NodeId(b), channel, 1700)?;
         }
         Ok(builder.finish())

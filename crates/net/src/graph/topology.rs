@@ -25,9 +25,9 @@ pub struct Missing {
     pub delay: Span,
 }
 
-/// What links without a rate are taken to have: the median of the rates that are known, or 1 Gbit/s.
+/// What links without a rate are taken to have: the median of the limits that are known, or 1 Gbit/s.
 pub fn usual_rate(known: impl IntoIterator<Item = Rate>) -> Rate {
-    let mut known: Vec<Rate> = known.into_iter().collect();
+    let mut known: Vec<Rate> = known.into_iter().filter(|rate| *rate != Rate::default()).collect();
     known.sort_unstable();
     known.get(known.len() / 2).copied().unwrap_or(Rate::from_mbits(1000))
 }
@@ -35,7 +35,8 @@ pub fn usual_rate(known: impl IntoIterator<Item = Rate>) -> Rate {
 impl Graph {
     /// The routers of a topology and the links between them; hosts, queues, losses and named paths are left out.
     ///
-    /// A link whose directions are equal becomes an undirected edge; any other becomes two directed edges.
+    /// A link whose directions are equal becomes an undirected edge; any other becomes two directed edges, or one if it has
+    /// one direction.
     pub fn of(topology: &Topology, name: &str) -> Graph {
         let mut graph = Graph { name: name.into(), ..Graph::default() };
         let mut index = BTreeMap::new();
@@ -49,14 +50,15 @@ impl Graph {
                 from,
                 to,
                 directed,
-                weight: Some(f64::from(channel.weight)),
-                // Zero means "not limited"; a graph then has no rate.
-                rate: Some(channel.rate).filter(|rate| *rate != Rate::default()),
+                weight: Some(channel.weight as f64),
+                rate: Some(channel.rate),
                 delay: Some(channel.delay),
             };
             let (there, back) = (edge(a, b, false, &link.ab), edge(a, b, false, &link.ba));
             let first = graph.edges.len();
-            if there == back {
+            if topology.is_one_way(id) {
+                graph.edges.push(edge(a, b, true, &link.ab));
+            } else if there == back {
                 graph.edges.push(there);
             } else {
                 graph.edges.extend([edge(a, b, true, &link.ab), edge(b, a, true, &link.ba)]);
@@ -93,8 +95,9 @@ impl Graph {
     /// The graph as a topology of routers, with an address for each; loops are left out.
     ///
     /// Names keep letters, digits, `-`, `_` and `.`; where two are the same then, the later ones get a number. Weights
-    /// with fractions are counted in thousandths, and none is below 1. An edge without a rate is not limited, and one
-    /// without a delay has none. Positions that are not on Earth are left out.
+    /// are the [whole ones](Graph::whole_weights); a weight of 0 becomes one too small to change which of two paths weighs
+    /// less. An edge without a rate is not limited, and one without a delay has none. Positions that are not on Earth are
+    /// left out.
     pub fn to_topology(&self) -> Result<Topology, TopologyError> {
         let mut topology = Topology::new();
         let mut names = BTreeMap::new();
@@ -105,38 +108,62 @@ impl Graph {
                 topology.set_position(id, position);
             }
         }
-        let whole = self.edges.iter().filter_map(|edge| edge.weight).all(|weight| weight.fract() == 0.0);
-        let scale = if whole { 1.0 } else { 1000.0 };
+        let weights = self.weights_above_zero()?;
         let mut link_names = BTreeMap::new();
         for GraphLink { ends, edges } in self.links().into_iter().filter(|link| link.ends[0] != link.ends[1]) {
-            let [a, b] = ends.map(|end| NodeId(end as u32));
-            let [Some(there), Some(back)] = edges.map(|edge| self.edges.get(edge)) else { continue };
+            let [mut a, mut b] = ends.map(|end| NodeId(end as u32));
+            let [mut there, mut back] = edges.map(|edge| self.edges.get(edge?).zip(weights.get(edge?)));
+            if there.is_none() {
+                // A link of one direction leads from its first end to its second.
+                ((a, b), (there, back)) = ((b, a), (back, there));
+            }
+            let Some(there) = there else { continue };
             let name = format!("{}-{}", topology.node(a).name, topology.node(b).name);
             let name = unique(&name, &mut link_names);
-            let (ab, ba) = (channel(there, scale, &name)?, channel(back, scale, &name)?);
+            let (ab, ba) = (channel(there), channel(back.unwrap_or(there)));
             let id = topology.add_link(Link { name, a, b, ab, ba, mtu: MTU })?;
-            let groups = edges.iter().filter_map(|edge| self.risk_groups.get(edge)).flatten().copied().collect();
+            let groups =
+                edges.iter().flatten().filter_map(|edge| self.risk_groups.get(edge)).flatten().copied().collect();
             topology.set_risk_groups(id, groups);
+            if back.is_none() {
+                topology.set_one_way(id)?;
+            }
         }
         srv6::assign_addresses(&mut topology);
         Ok(topology)
     }
+
+    /// The whole weights, by edge. If some are 0, all are multiplied by more than a path has links, and those become 1.
+    fn weights_above_zero(&self) -> Result<Vec<u64>, TopologyError> {
+        let mut weights = match self.whole_weights() {
+            Ok(weights) => weights.by_edge,
+            Err(error) => {
+                let problem = format!("cannot be kept: {error}");
+                return Err(TopologyError::BadValue { what: "weight", name: self.name.clone(), problem });
+            }
+        };
+        if weights.contains(&0) {
+            weights.iter_mut().for_each(|weight| *weight = (*weight * self.nodes.len() as u64).max(1));
+        }
+        Ok(weights)
+    }
 }
 
-fn channel(edge: &GraphEdge, scale: f64, name: &str) -> Result<Channel, TopologyError> {
-    let weight = edge.weight.map_or(scale, |weight| weight * scale).round().max(1.0);
-    if weight > f64::from(u32::MAX) {
-        let problem = format!("is {weight} in thousandths or ones, and may be {} at most", u32::MAX);
-        return Err(TopologyError::BadValue { what: "weight", name: name.into(), problem });
-    }
-    Ok(Channel {
+fn channel((edge, weight): (&GraphEdge, &u64)) -> Channel {
+    Channel {
         rate: edge.rate.unwrap_or_default(),
         delay: edge.delay.unwrap_or_default(),
         queue: Queue { limit: QUEUE, ecn_threshold: None, red: None },
         loss: Ratio::ZERO,
         burst_loss: None,
-        weight: weight as u32,
-    })
+        weight: *weight,
+    }
+}
+
+/// The delay of light in fibre between two positions (longitude, latitude), along the great circle; `None` if one is not on
+/// Earth.
+pub fn great_circle_delay(from: (f64, f64), to: (f64, f64)) -> Option<Span> {
+    (is_on_earth(from) && is_on_earth(to)).then(|| light(from, to))
 }
 
 /// A unique name with the characters that a topology file allows. `taken` maps each name to its last number.

@@ -1,6 +1,6 @@
 //! Reading a `[topology]` table.
 
-use std::{collections::BTreeSet, num::NonZeroU32};
+use std::{collections::BTreeSet, num::NonZeroU64};
 
 use ipnet::Ipv6Net;
 use serde::{
@@ -56,7 +56,7 @@ fn read_named(
     attached: &Attached,
     files: &dyn Files,
 ) -> Result<Topology, ParseError> {
-    let graph = files.network(name).map_err(|problem| document.error(network.span(), problem))?;
+    let graph = files.network(name, &attached.map).map_err(|problem| document.error(network.span(), problem))?;
     attached.build(&graph).map_err(|error| match item.get_ref().as_str() {
         Some(_) => document.error(network.span(), error),
         None => place(document, item, &error),
@@ -116,11 +116,13 @@ struct LinkFile {
     #[serde(default)]
     loss: Ratio,
     burst_loss: Option<BurstLoss>,
-    weight: Option<NonZeroU32>,
+    weight: Option<NonZeroU64>,
     #[serde(default = "default_mtu")]
     mtu: u32,
     #[serde(default)]
     srlg: BTreeSet<u32>,
+    #[serde(default)]
+    one_way: bool,
     #[serde(default)]
     reverse: ReverseFile,
 }
@@ -135,7 +137,7 @@ struct ReverseFile {
     red: Option<Red>,
     loss: Option<Ratio>,
     burst_loss: Option<BurstLoss>,
-    weight: Option<NonZeroU32>,
+    weight: Option<NonZeroU64>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -164,7 +166,7 @@ impl LinkFile {
             queue: Queue { limit: self.queue, ecn_threshold: self.ecn.0, red: self.red },
             loss: self.loss,
             burst_loss: self.burst_loss,
-            weight: self.weight.map_or(DEFAULT_WEIGHT, NonZeroU32::get),
+            weight: self.weight.map_or(DEFAULT_WEIGHT, NonZeroU64::get),
         };
         let reverse = &self.reverse;
         let ba = Channel {
@@ -177,7 +179,7 @@ impl LinkFile {
             },
             loss: reverse.loss.unwrap_or(ab.loss),
             burst_loss: reverse.burst_loss.or(self.burst_loss),
-            weight: reverse.weight.map_or(ab.weight, NonZeroU32::get),
+            weight: reverse.weight.map_or(ab.weight, NonZeroU64::get),
         };
         (ab, ba)
     }
@@ -253,6 +255,12 @@ fn read_link(
     let added = topology.add_link(Link { name, a, b, ab, ba, mtu: file.mtu });
     let id = added.map_err(|error| place(document, item, &error))?;
     topology.set_risk_groups(id, file.srlg);
+    if file.one_way {
+        if has(item, "reverse") {
+            return Err(document.error_at(item, "reverse", "a link that is `one_way` has no reverse"));
+        }
+        topology.set_one_way(id).map_err(|error| place(document, item, &error))?;
+    }
     Ok(())
 }
 

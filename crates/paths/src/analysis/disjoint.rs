@@ -2,7 +2,10 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{Net, Remove, RiskGroups, trees::Trees};
+use super::{
+    Net, Remove, RiskGroups,
+    trees::{Cost, Trees},
+};
 
 /// A set of marks that is cleared in constant time.
 #[derive(Clone, Debug)]
@@ -48,10 +51,18 @@ pub(super) fn remove(removed: &mut Marks, path: &[u32], directions: Remove) {
     }
 }
 
+/// Takes the arcs that the net does not have; no path can use them.
+pub(super) fn take_missing(taken: &mut Marks, net: &Net) {
+    net.missing().iter().for_each(|arc| {
+        taken.add(*arc);
+    });
+}
+
 /// How many more paths there can be: the arcs left at the end that has fewer.
 pub(super) fn bound(net: &Net, removed: &Marks, from: u32, to: u32) -> usize {
-    let leave = net.hops(from).iter().filter(|hop| hop.head != from && !removed.has(hop.arc)).count();
-    let arrive = net.hops(to).iter().filter(|hop| hop.head != to && !removed.has(hop.arc ^ 1)).count();
+    let open = |arc: u32| !removed.has(arc) && net.has(arc);
+    let leave = net.hops(from).iter().filter(|hop| hop.head != from && open(hop.arc)).count();
+    let arrive = net.hops(to).iter().filter(|hop| hop.head != to && open(hop.arc ^ 1)).count();
     leave.min(arrive)
 }
 
@@ -65,9 +76,9 @@ pub(super) struct Finder<'n> {
     seen: Marks,
     /// By node: the arc by which it was reached, and the cost.
     came: Vec<u32>,
-    costs: Vec<u64>,
+    costs: Vec<Cost>,
     queue: Vec<u32>,
-    heap: BinaryHeap<Reverse<(u64, u32)>>,
+    heap: BinaryHeap<Reverse<(Cost, u32)>>,
     path: Vec<u32>,
 }
 
@@ -88,11 +99,19 @@ impl<'n> Finder<'n> {
 
     /// The most link-disjoint paths, by Edmonds and Karp's algorithm: a link carries one path, in either direction.
     pub(super) fn most(&mut self, from: u32, to: u32) -> usize {
+        self.up_to(usize::MAX, from, to, None)
+    }
+
+    /// The most link-disjoint paths without a link, but no more than the limit.
+    pub(super) fn up_to(&mut self, limit: usize, from: u32, to: u32, without: Option<u32>) -> usize {
         self.taken.clear();
-        let most = bound(self.net, &self.taken, from, to);
+        let most = bound(self.net, &self.taken, from, to).min(limit);
+        // An arc is full if it carries a path; then its reverse has room to take that back, also one that is missing.
+        let open = |net: &Net, taken: &Marks, arc: u32| {
+            !taken.has(arc) && (net.has(arc) || taken.has(arc ^ 1)) && Some(arc / 2) != without
+        };
         for found in 0..most {
-            // An arc is full if it carries a path; then its reverse has room to take that back.
-            if !self.reach(from, to) {
+            if !self.reach(from, to, open) {
                 return found;
             }
             let mut at = to;
@@ -109,14 +128,22 @@ impl<'n> Finder<'n> {
         most
     }
 
+    /// The links of the paths that [`most`](Self::most) or [`up_to`](Self::up_to) found last, ascending.
+    pub(super) fn links(&self) -> Vec<u32> {
+        (0..self.net.link_count() as u32)
+            .filter(|link| self.taken.has(2 * link) || self.taken.has(2 * link + 1))
+            .collect()
+    }
+
     /// How many link-disjoint paths are found by repeatedly taking the shortest and removing it.
     pub(super) fn greedy(&mut self, trees: &Trees, from: u32, to: u32, directions: Remove) -> usize {
         self.taken.clear();
+        take_missing(&mut self.taken, self.net);
         for found in 0.. {
             match bound(self.net, &self.taken, from, to) {
                 0 => return found,
                 // For the last path only its existence matters.
-                1 => return found + usize::from(self.reach(from, to)),
+                1 => return found + usize::from(self.reach(from, to, |_, taken, arc| !taken.has(arc))),
                 _ if !self.shortest(trees, from, to) => return found,
                 _ => remove(&mut self.taken, &self.path, directions),
             }
@@ -128,10 +155,11 @@ impl<'n> Finder<'n> {
     /// groups.
     pub(super) fn greedy_risks(&mut self, trees: &Trees, from: u32, to: u32, risks: &RiskGroups) -> usize {
         self.taken.clear();
+        take_missing(&mut self.taken, self.net);
         for found in 0.. {
             match bound(self.net, &self.taken, from, to) {
                 0 => return found,
-                1 => return found + usize::from(self.reach(from, to)),
+                1 => return found + usize::from(self.reach(from, to, |_, taken, arc| !taken.has(arc))),
                 _ if !self.shortest(trees, from, to) => return found,
                 _ => {
                     remove(&mut self.taken, &self.path, Remove::Both);
@@ -142,8 +170,8 @@ impl<'n> Finder<'n> {
         0
     }
 
-    /// Breadth-first search over the arcs that are not taken.
-    fn reach(&mut self, from: u32, to: u32) -> bool {
+    /// Breadth-first search over the arcs that are `open`.
+    fn reach(&mut self, from: u32, to: u32, open: impl Fn(&Net, &Marks, u32) -> bool) -> bool {
         self.seen.clear();
         self.seen.add(from);
         self.queue.clear();
@@ -152,7 +180,7 @@ impl<'n> Finder<'n> {
         while let Some(&node) = self.queue.get(next) {
             next += 1;
             for hop in self.net.hops(node) {
-                if !self.taken.has(hop.arc) && self.seen.add(hop.head) {
+                if open(self.net, &self.taken, hop.arc) && self.seen.add(hop.head) {
                     self.came[hop.head as usize] = hop.arc;
                     if hop.head == to {
                         return true;

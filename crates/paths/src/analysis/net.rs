@@ -1,11 +1,12 @@
 //! The compact graph that the analysis works on.
 
-use sidestep_net::{Graph, GraphEdge, GraphLink};
+use sidestep_net::{Graph, GraphLink, WeightError};
 use thiserror::Error;
 
-/// Undirected links between nodes, in arrays with indices of 32 bits.
+/// Links between nodes, in arrays with indices of 32 bits.
 ///
-/// Link `l` is the arcs `2 l` and `2 l + 1`, one in each direction. Links are sorted by their ends.
+/// Link `l` is the arcs `2 l` and `2 l + 1`, one in each direction. Of a link of one direction the other arc is missing: it
+/// has its number, but no path takes it. Links are sorted by their ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Net {
     /// By node: its index in the graph that was read.
@@ -16,9 +17,11 @@ pub struct Net {
     /// By link.
     ends: Vec<[u32; 2]>,
     /// By arc.
-    weights: Vec<u32>,
+    weights: Vec<u64>,
     /// By arc: the index of its edge in the graph that was read.
     edges: Vec<u32>,
+    /// The missing arcs, ascending.
+    missing: Vec<u32>,
 }
 
 /// An arc as its tail sees it.
@@ -42,15 +45,13 @@ pub struct NetOptions {
 /// Why a graph cannot be analysed.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum NetError {
-    /// Sums of weights would overflow.
-    #[error("{name}: weights up to {weight} over {nodes} nodes are too large to add up; count hops instead")]
+    /// Weights that cannot be made whole.
+    #[error("{name}: {error}")]
     Weights {
         /// The graph.
         name: String,
-        /// Its largest weight.
-        weight: f64,
-        /// How many nodes it has.
-        nodes: usize,
+        /// Why.
+        error: WeightError,
     },
     /// All shortest paths would not fit into memory.
     #[error("{nodes} nodes are more than the {limit} for which all shortest paths are kept; prune it, or take a part")]
@@ -68,27 +69,31 @@ struct Link {
     /// Lower first.
     ends: [u32; 2],
     /// There and back.
-    weights: [u32; 2],
-    /// Of the graph, there and back.
-    edges: [u32; 2],
+    arcs: [Option<Arc>; 2],
+}
+
+/// An arc while a net is made.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arc {
+    weight: u64,
+    /// The index of its edge in the graph.
+    edge: u32,
 }
 
 impl Net {
     /// The net of a graph.
     ///
-    /// Its links are those of [`Graph::links`]. An edge without a weight weighs 1. Fractions of weights are kept to a
-    /// thousandth. Fails where the weights of a path could add up to 2³² or more.
+    /// Its links are those of [`Graph::links`]. Its weights are the [whole ones](Graph::whole_weights), and it fails
+    /// where there are none.
     pub fn new(graph: &Graph, options: NetOptions) -> Result<Net, NetError> {
-        let scale = scale(graph, options)?;
-        let weight = |edge: &GraphEdge| match edge.weight {
-            Some(weight) if !options.hops => (weight * scale).round() as u32,
-            _ if options.hops => 1,
-            _ => scale as u32,
+        let weights = match options.hops {
+            true => vec![1; graph.edges.len()],
+            false => whole(graph)?,
         };
+        let arc = |edge: usize| Arc { weight: weights[edge], edge: edge as u32 };
         let link = |link: GraphLink| Link {
             ends: link.ends.map(|end| end as u32),
-            weights: link.edges.map(|edge| weight(&graph.edges[edge])),
-            edges: link.edges.map(|edge| edge as u32),
+            arcs: link.edges.map(|edge| edge.map(arc)),
         };
         let kept = graph.links().into_iter().filter(|link| options.keep_loops || link.ends[0] != link.ends[1]);
         let mut links: Vec<Link> = kept.map(link).collect();
@@ -96,8 +101,12 @@ impl Net {
             links.dedup_by(|next, first| {
                 let same = next.ends == first.ends;
                 if same {
-                    let [there, back] = next.weights;
-                    first.weights = [first.weights[0].min(there), first.weights[1].min(back)];
+                    for (one, other) in first.arcs.iter_mut().zip(next.arcs) {
+                        *one = match (*one, other) {
+                            (Some(one), Some(other)) => Some(Arc { weight: one.weight.min(other.weight), ..one }),
+                            (one, other) => one.or(other),
+                        };
+                    }
                 }
                 same
             });
@@ -122,13 +131,18 @@ impl Net {
                 free[tail as usize] += 1;
             }
         }
+        // A missing arc has the values of the other; every link has one arc at least.
+        let both = |link: &Link| [link.arcs[0].or(link.arcs[1]), link.arcs[1].or(link.arcs[0])];
+        let arcs = || links.iter().flat_map(both).map(Option::unwrap_or_default);
+        let missing = |(number, arc): (u32, Option<Arc>)| arc.is_none().then_some(number);
         Net {
             origin,
             start,
             hops,
             ends: links.iter().map(|link| link.ends).collect(),
-            weights: links.iter().flat_map(|link| link.weights).collect(),
-            edges: links.iter().flat_map(|link| link.edges).collect(),
+            weights: arcs().map(|arc| arc.weight).collect(),
+            edges: arcs().map(|arc| arc.edge).collect(),
+            missing: (0..).zip(links.iter().flat_map(|link| link.arcs)).filter_map(missing).collect(),
         }
     }
 
@@ -156,8 +170,9 @@ impl Net {
         }
         let kept = (0..self.link_count()).filter_map(|link| {
             let ends = self.ends[link].map(|end| index[end as usize]);
-            let of_both = |values: &[u32]| [values[2 * link], values[2 * link + 1]];
-            let link = Link { ends, weights: of_both(&self.weights), edges: of_both(&self.edges) };
+            let arc = |arc: usize| Arc { weight: self.weights[arc], edge: self.edges[arc] };
+            let arcs = [2 * link, 2 * link + 1].map(|number| self.has(number as u32).then(|| arc(number)));
+            let link = Link { ends, arcs };
             (!ends.contains(&u32::MAX)).then_some(link)
         });
         Net::of(origin, &kept.collect::<Vec<_>>())
@@ -183,9 +198,20 @@ impl Net {
         &self.ends
     }
 
-    /// The weights of each link, by link: from its first end and from its second.
-    pub fn link_weights(&self) -> impl Iterator<Item = [u32; 2]> + '_ {
-        self.weights.chunks_exact(2).map(|weights| [weights[0], weights[1]])
+    /// The weights of each link, by link: from its first end and from its second; `None` of a missing arc.
+    pub fn link_weights(&self) -> impl Iterator<Item = [Option<u64>; 2]> + '_ {
+        let weight = |arc: u32| self.has(arc).then(|| self.weight(arc));
+        (0..self.link_count() as u32).map(move |link| [weight(2 * link), weight(2 * link + 1)])
+    }
+
+    /// Whether this arc can be taken.
+    pub fn has(&self, arc: u32) -> bool {
+        self.missing.is_empty() || self.missing.binary_search(&arc).is_err()
+    }
+
+    /// The arcs that links of one direction do not have, ascending.
+    pub fn missing(&self) -> &[u32] {
+        &self.missing
     }
 
     /// How many ends of links a node has.
@@ -200,22 +226,22 @@ impl Net {
 
     /// The index that an arc's edge has in the graph that was read: of merged links the first one's.
     ///
-    /// Both arcs of a link have the same edge if it is undirected, or if no edge goes in the other direction.
+    /// Both arcs of a link have the same edge if it is undirected, or if one of them is missing.
     pub fn edge(&self, arc: u32) -> usize {
         self.edges[arc as usize] as usize
     }
 
-    /// Whether every link weighs the same in both directions.
+    /// Whether every link has both directions and weighs the same in them.
     pub fn is_symmetric(&self) -> bool {
-        self.weights.chunks_exact(2).all(|weights| weights[0] == weights[1])
+        self.missing.is_empty() && self.weights.chunks_exact(2).all(|weights| weights[0] == weights[1])
     }
 
-    /// Number of arcs, two for each link.
+    /// Number of arcs, two for each link, the missing ones included.
     pub fn arc_count(&self) -> usize {
         self.weights.len()
     }
 
-    /// The arcs that leave a node; turned round, they are those that enter it.
+    /// The arcs that leave a node, the missing ones included; turned round, they are those that enter it.
     pub(super) fn hops(&self, node: u32) -> &[Hop] {
         &self.hops[self.start[node as usize] as usize..self.start[node as usize + 1] as usize]
     }
@@ -225,20 +251,16 @@ impl Net {
         self.ends[arc as usize / 2][arc as usize % 2]
     }
 
-    /// IGP weight of an arc.
-    pub fn weight(&self, arc: u32) -> u32 {
+    /// IGP weight of an arc that is not missing.
+    pub fn weight(&self, arc: u32) -> u64 {
         self.weights[arc as usize]
     }
 }
 
-/// By what weights are multiplied to be whole.
-fn scale(graph: &Graph, options: NetOptions) -> Result<f64, NetError> {
-    let weights = || graph.edges.iter().filter_map(|edge| edge.weight).filter(|_| !options.hops);
-    let scale = if weights().all(|weight| weight.fract() == 0.0) { 1.0 } else { 1000.0 };
-    let most = weights().fold(1.0, f64::max);
-    let nodes = graph.nodes.len();
-    if most * scale * nodes as f64 >= 4_294_967_296.0 {
-        return Err(NetError::Weights { name: graph.name.clone(), weight: most, nodes });
+/// The weights by edge.
+fn whole(graph: &Graph) -> Result<Vec<u64>, NetError> {
+    match graph.whole_weights() {
+        Ok(weights) => Ok(weights.by_edge),
+        Err(error) => Err(NetError::Weights { name: graph.name.clone(), error }),
     }
-    Ok(scale)
 }

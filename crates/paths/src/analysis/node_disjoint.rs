@@ -64,7 +64,7 @@ impl<'n> NodeFinder<'n> {
                 self.step(place, place ^ 1, None);
             }
             for hop in self.net.hops(node) {
-                if leaves && !self.arcs.has(hop.arc) {
+                if leaves && !self.arcs.has(hop.arc) && self.net.has(hop.arc) {
                     self.step(place, 2 * hop.head, Some(hop.arc));
                 } else if !leaves && self.arcs.has(hop.arc ^ 1) {
                     self.step(place, 2 * hop.head + 1, Some(hop.arc ^ 1));

@@ -1,6 +1,6 @@
 //! What pairs lose with each link.
 
-use super::Net;
+use super::{Net, disjoint::Finder};
 
 /// What the failure of a link takes from the pairs of some routers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,12 +13,16 @@ pub struct Reliance {
     pub cut: u64,
 }
 
-/// By link, what the unordered pairs of `nodes` lose when it fails. `go_on` is called before each link; the result ends
-/// where it returns false.
+/// By link, what the unordered pairs of `nodes` lose when it fails, or the ordered ones if some links have one direction
+/// only. `go_on` is called before each link; the result ends where it returns false.
 ///
 /// A pair has two link-disjoint paths if no single link separates it (Menger 1927), that is, if both routers are in one
-/// component without bridges. So each link takes one search of the net without it (Tarjan 1974).
+/// component without bridges. So each link takes one search of the net without it (Tarjan 1974). With links of one
+/// direction, each pair whose paths use the link is searched again.
 pub fn reliance(net: &Net, nodes: &[u32], mut go_on: impl FnMut() -> bool) -> Vec<Reliance> {
+    if !net.missing().is_empty() {
+        return directed(net, nodes, go_on);
+    }
     let mut search = Search::new(net);
     search.run(None);
     let whole = search.clone();
@@ -38,7 +42,36 @@ pub fn reliance(net: &Net, nodes: &[u32], mut go_on: impl FnMut() -> bool) -> Ve
     found
 }
 
-/// How many connected components a net has.
+/// As [`reliance`], for the ordered pairs of a net with links of one direction.
+fn directed(net: &Net, nodes: &[u32], mut go_on: impl FnMut() -> bool) -> Vec<Reliance> {
+    let mut finder = Finder::new(net);
+    // By link: the pairs whose two paths, or whose only one, use it, and how many paths they have.
+    let mut users: Vec<Vec<(u32, u32, usize)>> = vec![Vec::new(); net.link_count()];
+    for (from, to) in nodes.iter().flat_map(|from| nodes.iter().map(move |to| (*from, *to))) {
+        let paths = if from == to { 0 } else { finder.up_to(2, from, to, None) };
+        if paths > 0 {
+            finder.links().iter().for_each(|link| users[*link as usize].push((from, to, paths)));
+        }
+    }
+    let mut found = Vec::with_capacity(net.link_count());
+    for ((link, ends), users) in (0..).zip(net.links()).zip(users) {
+        if !go_on() {
+            break;
+        }
+        let mut loses = Reliance::default();
+        for (from, to, before) in users {
+            let after = finder.up_to(2, from, to, Some(link));
+            let exposed = u64::from(before == 2 && after < 2);
+            loses.exposed += exposed;
+            loses.in_transit += exposed * u64::from(!ends.contains(&from) && !ends.contains(&to));
+            loses.cut += u64::from(after == 0);
+        }
+        found.push(loses);
+    }
+    found
+}
+
+/// How many connected components a net has, whatever the directions of its links.
 pub fn parts(net: &Net) -> usize {
     let mut search = Search::new(net);
     search.run(None);
@@ -181,6 +214,22 @@ mod tests {
             left >= 0
         });
         assert_eq!(some[..], found[..2]);
+    }
+
+    #[test]
+    fn every_link_of_a_ring_of_one_direction_cuts_the_pairs_that_pass_it() {
+        let mut ring = graph(4, &[(0, 1), (1, 2), (2, 3), (3, 0)]);
+        ring.edges.iter_mut().for_each(|edge| edge.directed = true);
+        let net = Net::new(&ring, NetOptions::default()).unwrap();
+        // Of the 12 ordered pairs, those 1, 2 and 3 links apart pass a link 1, 2 and 3 times.
+        assert_eq!(reliance(&net, &[0, 1, 2, 3], || true), [Reliance { exposed: 0, in_transit: 0, cut: 6 }; 4]);
+        // A second link from 0 to 1: that pair has two paths, and with either link it loses one.
+        ring.edges.push(ring.edges[0].clone());
+        let net = Net::new(&ring, NetOptions::default()).unwrap();
+        let found = reliance(&net, &[0, 1], || true);
+        let twice = Reliance { exposed: 1, in_transit: 0, cut: 0 };
+        let back = Reliance { exposed: 0, in_transit: 0, cut: 1 };
+        assert_eq!(found, [twice, twice, back, back, back]);
     }
 
     proptest! {

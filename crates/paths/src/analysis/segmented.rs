@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::{
     Net, SegmentOptions,
-    disjoint::{Marks, bound, remove},
-    trees::Trees,
+    disjoint::{Marks, bound, remove, take_missing},
+    trees::{Cost, NO_PATH, Trees},
 };
 
 /// Searches in one net, whose memory is reused.
@@ -28,7 +28,7 @@ pub(super) struct Segmented<'n> {
 /// The best path to a node so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reached {
-    cost: u64,
+    cost: Cost,
     segments: u32,
     label: u32,
 }
@@ -37,7 +37,7 @@ struct Reached {
 #[derive(Clone, Copy, Debug)]
 struct Label {
     node: u32,
-    cost: u64,
+    cost: Cost,
     /// The label at which the segment begins.
     before: u32,
     /// The arc that the segment ends with; `None` for a node segment.
@@ -52,7 +52,7 @@ struct Goal<'t> {
     /// How many segments lead to what is reached now.
     segments: u32,
     /// By node: the least cost from there.
-    toward: &'t [u64],
+    toward: &'t [Cost],
 }
 
 impl<'n> Segmented<'n> {
@@ -75,6 +75,7 @@ impl<'n> Segmented<'n> {
         let mut open = vec![(0..counts.len(), Vec::new())];
         while let Some((limits, before)) = open.pop() {
             self.removed.clear();
+            take_missing(&mut self.removed, self.net);
             remove(&mut self.removed, &before, self.options.remove);
             self.extend(trees, (from, to), limits, before, counts, &mut open);
         }
@@ -175,7 +176,7 @@ impl<'n> Segmented<'n> {
     /// Ends the segment at a node if that is new or better; returns whether to walk on behind it.
     fn reach(&mut self, label: Label, goal: &Goal<'_>) -> bool {
         let left = goal.toward[label.node as usize];
-        if left == u64::MAX {
+        if left == NO_PATH {
             return false;
         }
         if !goal.any && self.seen.has(goal.to) && label.cost + left >= self.reached[goal.to as usize].cost {

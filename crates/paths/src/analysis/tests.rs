@@ -3,7 +3,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use sidestep_net::{Graph, GraphEdge, GraphNode};
 
-use super::{disjoint::Finder, node_disjoint::NodeFinder, segmented::Segmented, trees::Trees, *};
+use super::{
+    disjoint::Finder,
+    node_disjoint::NodeFinder,
+    segmented::Segmented,
+    trees::{self, Trees},
+    *,
+};
 
 fn graph(nodes: usize, edges: Vec<GraphEdge>) -> Graph {
     let node = |index| GraphNode { name: format!("n{index}"), position: None };
@@ -24,15 +30,16 @@ fn net(graph: &Graph) -> Net {
 }
 
 /// Graphs of up to 6 nodes and 9 links, many parallel or of equal weight, some loops, some that weigh more in one
-/// direction.
+/// direction, or have one only.
 fn arb_graph() -> impl Strategy<Value = Graph> {
     (2..=6usize).prop_flat_map(|nodes| {
         let weight = || prop_oneof![3 => Just(1.0), 1 => Just(2.0), 1 => Just(3.0)];
-        let link = (0..nodes, 0..nodes, weight(), weight(), prop::bool::weighted(0.2));
+        let kind = prop_oneof![7 => Just((false, false)), 2 => Just((true, true)), 1 => Just((true, false))];
+        let link = (0..nodes, 0..nodes, weight(), weight(), kind);
         prop::collection::vec(link, 1..=9).prop_map(move |links| {
-            let edges = links.into_iter().flat_map(|(from, to, there, back, directed)| {
+            let edges = links.into_iter().flat_map(|(from, to, there, back, (directed, returns))| {
                 let there = GraphEdge { directed, ..edge(from, to, Some(there)) };
-                let back = directed.then(|| GraphEdge { directed, ..edge(to, from, Some(back)) });
+                let back = returns.then(|| GraphEdge { directed, ..edge(to, from, Some(back)) });
                 std::iter::once(there).chain(back)
             });
             graph(nodes, edges.collect())
@@ -49,7 +56,9 @@ fn simple_paths(net: &Net, removed: &BTreeSet<u32>, from: u32, to: u32) -> Vec<V
             all.push(path);
             continue;
         }
-        for arc in (0..net.arc_count() as u32).filter(|arc| net.tail(*arc) == node && !removed.contains(arc)) {
+        for arc in
+            (0..net.arc_count() as u32).filter(|arc| net.has(*arc) && net.tail(*arc) == node && !removed.contains(arc))
+        {
             let head = net.tail(arc ^ 1);
             if head != from && !path.iter().any(|passed| net.tail(passed ^ 1) == head) {
                 open.push((head, [path.as_slice(), &[arc]].concat()));
@@ -59,7 +68,7 @@ fn simple_paths(net: &Net, removed: &BTreeSet<u32>, from: u32, to: u32) -> Vec<V
     all
 }
 
-fn cost(trees: &Trees, path: &[u32]) -> u64 {
+fn cost(trees: &Trees, path: &[u32]) -> trees::Cost {
     path.iter().map(|arc| trees.cost(*arc)).sum()
 }
 
@@ -70,7 +79,7 @@ fn segments(net: &Net, trees: &Trees, unique: bool) -> BTreeMap<(u32, u32), Vec<
         for to in (0..net.node_count() as u32).filter(|to| *to != from) {
             let paths = simple_paths(net, &BTreeSet::new(), from, to);
             let Some(best) = paths.iter().min_by_key(|path| cost(trees, path)) else { continue };
-            let weight = |path: &[u32]| path.iter().map(|arc| net.weight(*arc)).sum::<u32>();
+            let weight = |path: &[u32]| path.iter().map(|arc| net.weight(*arc)).sum::<u64>();
             if !unique || paths.iter().filter(|path| weight(path) == weight(best)).count() == 1 {
                 segments.insert((from, to), best.clone());
             }
@@ -134,7 +143,28 @@ fn parallel_links_and_loops_count_as_the_options_say() {
     assert_eq!(made(with(true, true)).links(), [[0, 1], [1, 2], [2, 2]]);
     assert_eq!(made(with(true, true)).degree(2), 3);
     let merged = made(with(true, false));
-    assert_eq!([merged.weight(0), merged.weight(2)], [500, 1000]);
+    assert_eq!([merged.weight(0), merged.weight(2)], [1, 2]);
+}
+
+#[test]
+fn a_ring_of_one_direction_has_one_path_each_way_round() {
+    let arc = |from, to| GraphEdge { directed: true, ..edge(from, to, None) };
+    let net = net(&graph(5, (0..5).map(|node| arc(node, (node + 1) % 5)).collect()));
+    assert_eq!((net.link_count(), net.missing().len(), net.is_symmetric()), (5, 5, false));
+    let survey = Survey::new(&net).unwrap();
+    let all = [0, 1, 2, 3, 4];
+    // 20 ordered pairs, each with one path.
+    assert_eq!(survey.most(&all).pairs, [0, 20]);
+    assert_eq!(survey.most_node_disjoint(&all).pairs, [0, 20]);
+    assert_eq!(survey.greedy(&all, Remove::Both).pairs, [0, 20]);
+    assert_eq!(survey.segmented(&all, 2, SegmentOptions::default())[0].pairs, [0, 20]);
+    assert_eq!(Trees::new(&net).unwrap().toward(0).iter().map(|cost| cost >> 32).collect::<Vec<_>>(), [0, 4, 3, 2, 1]);
+    assert_eq!(detours(&net).with_one_hop(), 0);
+    // Around 0 -> 1 a detour leads over 2 only if links lead there and back out in this order.
+    let along = graph(3, vec![arc(0, 1), arc(0, 2), arc(2, 1)]);
+    let against = graph(3, vec![arc(0, 1), arc(0, 2), arc(1, 2)]);
+    let around = |graph: &Graph| detours(&Net::new(graph, NetOptions::default()).unwrap()).with_one_hop();
+    assert_eq!((around(&along), around(&against)), (1, 1), "0 -> 1, and 0 -> 2 over 1");
 }
 
 #[test]
@@ -151,7 +181,7 @@ fn the_two_directions_of_a_link_are_one_link() {
 
 #[test]
 fn weights_that_cannot_be_added_up_are_refused() {
-    let graph = graph(2, vec![edge(0, 1, Some(3e9))]);
+    let graph = graph(2, vec![edge(0, 1, Some(1e-12)), edge(0, 1, Some(1e12))]);
     let message = Net::new(&graph, NetOptions::default()).unwrap_err().to_string();
     assert!(message.contains("count hops instead"), "{message}");
     assert!(Net::new(&graph, NetOptions { hops: true, ..NetOptions::default() }).is_ok());
@@ -339,13 +369,19 @@ proptest! {
     fn detours_are_common_neighbours(graph in arb_graph(), keep_loops: bool) {
         let options = NetOptions { merge_parallel: true, keep_loops, hops: true };
         let net = Net::new(&graph, options).unwrap();
-        let near = |node| net.hops(node).iter().map(|hop| hop.head).collect::<BTreeSet<u32>>();
+        let leads = |from, to| net.hops(from).iter().any(|hop| hop.head == to && net.has(hop.arc));
+        let nodes = 0..net.node_count() as u32;
         let mut wanted = Detours { links: net.link_count(), ..Detours::default() };
         for [a, b] in net.links() {
-            match near(*a).intersection(&near(*b)).count() {
+            let (there, back) = (leads(*a, *b), leads(*b, *a));
+            // Both ways round, as far as the link has both directions.
+            let step = |from, to| (!there || leads(from, to)) && (!back || leads(to, from));
+            match nodes.clone().filter(|node| step(*a, *node) && step(*node, *b)).count() {
                 0 => {
-                    let none = BTreeSet::new();
-                    let around = simple_paths(&net, &none, *a, *b).iter().any(|path| path.len() == 3);
+                    let inner = || nodes.clone().filter(|node| node != a && node != b);
+                    let pairs = inner().flat_map(|first| inner().map(move |last| (first, last)));
+                    let mut pairs = pairs.filter(|(first, last)| first != last);
+                    let around = pairs.any(|(first, last)| step(*a, first) && step(first, last) && step(last, *b));
                     wanted.two_hops += usize::from(around);
                 }
                 count => wanted.one_hop[count.min(5) - 1] += 1,
@@ -396,12 +432,16 @@ proptest! {
                     let groups = groups.filter_map(|edge| graph.risk_groups.get(&edge)).flatten().map(|group| 1000 + group);
                     path.iter().map(|arc| arc / 2).chain(groups).collect()
                 };
-                let mut paths: Vec<_> = simple_paths(&net, &BTreeSet::new(), from, to).iter().map(tokens).collect();
-                // Enough for the greatest of all sets, and not too many to try all.
-                paths.truncate(14);
-                prop_assert_eq!(found == 0, paths.is_empty());
-                if paths.len() < 14 {
-                    prop_assert!(found <= most_apart(&paths));
+                // Both directions are counted, and the greater number is `found`.
+                let paths = [(from, to), (to, from)].map(|(from, to)| {
+                    let mut paths: Vec<_> = simple_paths(&net, &BTreeSet::new(), from, to).iter().map(tokens).collect();
+                    // Enough for the greatest of all sets, and not too many to try all.
+                    paths.truncate(14);
+                    paths
+                });
+                prop_assert_eq!(found == 0, paths.iter().all(|paths| paths.is_empty()));
+                if paths.iter().all(|paths| paths.len() < 14) {
+                    prop_assert!(found <= paths.iter().map(|paths| most_apart(paths)).max().unwrap_or(0));
                 }
                 let none = RiskGroups::default();
                 let plain = survey.greedy(&[from, to], Remove::Both);

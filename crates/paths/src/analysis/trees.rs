@@ -5,8 +5,14 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use super::{Net, NetError};
 use crate::cost::own;
 
-/// More nodes than this are refused: the paths take 32 bytes for each pair of nodes.
+/// More nodes than this are refused: the paths take 48 bytes for each pair of nodes.
 pub(super) const MAX_NODES: usize = 4096;
+
+/// What a path costs: the weights of its links, and in the lower 32 bits what breaks ties.
+pub(super) type Cost = u128;
+
+/// The cost where there is no path.
+pub(super) const NO_PATH: Cost = Cost::MAX;
 
 /// Shortest-path trees from every node, each in depth-first order.
 ///
@@ -16,10 +22,10 @@ pub(super) const MAX_NODES: usize = 4096;
 pub(super) struct Trees {
     nodes: usize,
     /// By arc.
-    costs: Vec<u64>,
+    costs: Vec<Cost>,
     trees: Vec<Tree>,
-    /// By destination, then by node: the cost from there, or `u64::MAX`.
-    toward: Vec<u64>,
+    /// By destination, then by node: the cost from there, or [`NO_PATH`].
+    toward: Vec<Cost>,
 }
 
 /// The nodes that one node reaches.
@@ -40,13 +46,13 @@ pub(super) struct Entry {
     /// Whether no other path there has the same weight.
     pub(super) unique: bool,
     /// Cost of the path there.
-    pub(super) cost: u64,
+    pub(super) cost: Cost,
 }
 
 /// What Dijkstra's algorithm knows of a node.
 #[derive(Clone, Copy)]
 struct Known {
-    cost: u64,
+    cost: Cost,
     arc: u32,
     done: bool,
 }
@@ -59,9 +65,9 @@ impl Trees {
         }
         // The amounts added along a path must sum to less than one unit of weight.
         let bits = 32 + nodes.leading_zeros() - usize::BITS;
-        let cost = |arc| (u64::from(net.weight(arc)) << 32) + (own(arc / 2) >> (64 - bits)).max(1);
-        let costs: Vec<u64> = (0..net.arc_count() as u32).map(cost).collect();
-        let mut made = Trees { nodes, costs, trees: Vec::new(), toward: vec![u64::MAX; nodes * nodes] };
+        let cost = |arc| (Cost::from(net.weight(arc)) << 32) + Cost::from((own(arc / 2) >> (64 - bits)).max(1));
+        let costs: Vec<Cost> = (0..net.arc_count() as u32).map(cost).collect();
+        let mut made = Trees { nodes, costs, trees: Vec::new(), toward: vec![NO_PATH; nodes * nodes] };
         let mut search = Search { known: Vec::new(), queue: BinaryHeap::new(), children: Vec::new() };
         for root in 0..nodes as u32 {
             search.run(net, &made.costs, root);
@@ -78,12 +84,12 @@ impl Trees {
         &self.trees[root as usize]
     }
 
-    /// By node: the cost from there to `to`, or `u64::MAX`.
-    pub(super) fn toward(&self, to: u32) -> &[u64] {
+    /// By node: the cost from there to `to`, or [`NO_PATH`].
+    pub(super) fn toward(&self, to: u32) -> &[Cost] {
         &self.toward[to as usize * self.nodes..][..self.nodes]
     }
 
-    pub(super) fn cost(&self, arc: u32) -> u64 {
+    pub(super) fn cost(&self, arc: u32) -> Cost {
         self.costs[arc as usize]
     }
 }
@@ -91,16 +97,16 @@ impl Trees {
 /// Reused from root to root.
 struct Search {
     known: Vec<Known>,
-    queue: BinaryHeap<Reverse<(u64, u32)>>,
+    queue: BinaryHeap<Reverse<(Cost, u32)>>,
     /// The nodes that are reached, by parent.
     children: Vec<(u32, u32)>,
 }
 
 impl Search {
     /// Dijkstra's algorithm.
-    fn run(&mut self, net: &Net, costs: &[u64], root: u32) {
+    fn run(&mut self, net: &Net, costs: &[Cost], root: u32) {
         self.known.clear();
-        self.known.resize(net.node_count(), Known { cost: u64::MAX, arc: u32::MAX, done: false });
+        self.known.resize(net.node_count(), Known { cost: NO_PATH, arc: u32::MAX, done: false });
         self.known[root as usize].cost = 0;
         self.queue.push(Reverse((0, root)));
         while let Some(Reverse((cost, node))) = self.queue.pop() {
@@ -108,7 +114,7 @@ impl Search {
             if std::mem::replace(&mut here.done, true) {
                 continue;
             }
-            for hop in net.hops(node) {
+            for hop in net.hops(node).iter().filter(|hop| net.has(hop.arc)) {
                 let cost = cost + costs[hop.arc as usize];
                 let there = &mut self.known[hop.head as usize];
                 if cost < there.cost {
@@ -155,7 +161,7 @@ impl Search {
         let weight = self.known[node as usize].cost >> 32;
         let on_path = |arc: u32| {
             let before = self.known[net.tail(arc) as usize].cost;
-            before != u64::MAX && (before >> 32) + u64::from(net.weight(arc)) == weight
+            net.has(arc) && before != NO_PATH && (before >> 32) + Cost::from(net.weight(arc)) == weight
         };
         net.hops(node).iter().filter(|hop| on_path(hop.arc ^ 1)).count() == 1
     }

@@ -40,8 +40,9 @@ fn sets(sets: &PathSets) -> Vec<PathSet> {
 
 /// A ring of eight routers with a second ring behind router 0.
 fn two_rings() -> Topology {
-    let ring =
-        |first: u32, count: u32| (0..count).map(move |at| (first + at, first + (at + 1) % count, 10 + at, 10 + at));
+    let ring = |first: u32, count: u32| {
+        (0..count).map(move |at| (first + at, first + (at + 1) % count, u64::from(10 + at), u64::from(10 + at)))
+    };
     let links: Vec<_> = ring(0, 8).chain(ring(8, 8)).chain([(0, 8, 1, 1)]).collect();
     network(16, &links)
 }
@@ -75,7 +76,7 @@ fn a_recovery_needs_no_computation_and_names_what_changed() {
 /// Networks with many equal-cost paths, so that ties decide much: up to 12 routers, links of weight 1 or 2.
 fn arb_ties() -> impl Strategy<Value = Topology> {
     (4..=12u32).prop_flat_map(|count| {
-        let link = (0..count, 1..count, 1..3u32, 1..3u32);
+        let link = (0..count, 1..count, 1..3u64, 1..3u64);
         let link = link.prop_map(move |(a, step, there, back)| (a, (a + step) % count, there, back));
         prop::collection::vec(link, 4..=24).prop_map(move |links| network(count, &links))
     })
@@ -113,9 +114,9 @@ fn arb_ends() -> impl Strategy<Value = (Topology, Vec<Ends>)> {
         let routers: Vec<NodeId> = topo.node_ids().filter(|node| topo.is_router(*node)).collect();
         let most = routers.len().min(3);
         let access = prop::sample::subsequence(routers, most.min(1)..=most).prop_flat_map(|routers| {
-            let weights = prop::collection::vec((0..3u32, 0..3u32), routers.len());
+            let weights = prop::collection::vec((0..3u64, 0..3u64), routers.len());
             weights.prop_map(move |weights| {
-                let access = |(router, (up, down)): (&NodeId, (u32, u32))| Access { router: *router, up, down };
+                let access = |(router, (up, down)): (&NodeId, (u64, u64))| Access { router: *router, up, down };
                 routers.iter().zip(weights).map(access).collect::<Vec<_>>()
             })
         });
@@ -140,7 +141,7 @@ fn slow_routes(topo: &Topology, ends: &Ends, rules: &SegmentRules, max_paths: us
                         && path.iter().all(|arc| !used.contains(&arc.link()))
                 };
                 for path in lists.keys().filter(|path| is_free(path)) {
-                    let beyond = Cost::at_least(u64::from(ingress.up + egress.down));
+                    let beyond = Cost::at_least(ingress.up + egress.down);
                     let costs = path.iter().map(|arc| Cost::of(topo.channel(*arc).weight, own(arc.link().0)));
                     let found = (costs.fold(beyond, |sum, cost| sum + cost), first, last, path.clone());
                     if best.as_ref().is_none_or(|best| found < *best) {
@@ -175,7 +176,7 @@ proptest! {
             for (place, weight) in places.iter().zip(weights) {
                 let router = routers[place.index(routers.len())];
                 if access.iter().all(|known| known.router != router) {
-                    access.push(Access { router, up: u32::from(*weight), down: u32::from(*weight) });
+                    access.push(Access { router, up: u64::from(*weight), down: u64::from(*weight) });
                 }
             }
             access
@@ -197,7 +198,7 @@ proptest! {
 /// Whether these arcs are the only shortest path from their first node to a destination behind the egress routers.
 fn only_shortest(topo: &Topology, igp: &Igp, ends: &Ends, arcs: &[ArcId]) -> bool {
     let from = topo.tail(arcs[0]);
-    let length = |egress: &Access| igp.distance(from, egress.router).map(|length| length + u64::from(egress.down));
+    let length = |egress: &Access| igp.distance(from, egress.router).map(|length| length + egress.down);
     let least = ends.egresses.iter().filter_map(length).min();
     let mut nearest = ends.egresses.iter().filter(|egress| length(egress) == least);
     let only = nearest.next().filter(|_| nearest.next().is_none());

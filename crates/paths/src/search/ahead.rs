@@ -80,7 +80,7 @@ impl Ahead {
             }
             let cost = here.cost;
             debug_assert!(total >= cost);
-            for near in task.taken.free(task.igp, node) {
+            for near in task.taken.free(task.igp, node).filter(|near| near.leads) {
                 if task.igp.is_router(near.node) {
                     self.reach(task, near.node, cost + near.cost_there(), Some(near.arc));
                 }

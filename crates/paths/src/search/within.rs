@@ -94,9 +94,8 @@ impl Within {
                 return true;
             }
             // An adjacency segment leads to its arc's tail first.
-            let arcs =
-                task.taken.free(task.igp, root).filter(|near| task.rules.adjacency && task.igp.is_router(near.node));
-            for near in arcs {
+            let free = task.taken.free(task.igp, root).filter(|near| near.comes);
+            for near in free.filter(|near| task.rules.adjacency && task.igp.is_router(near.node)) {
                 let is_known = self.behind.segments[near.node.index()] < self.behind.level;
                 let is_walked = self.behind.walked[near.node.index()] == self.behind.level;
                 if !is_known && !is_walked && self.walk(task, near.node, Direction::Toward, refusals) {
@@ -125,10 +124,13 @@ impl Within {
         self.open.push(root);
         while let Some(node) = self.open.pop().filter(|_| !is_met) {
             for near in taken.free(igp, node) {
-                let arc = if direction == Direction::From { near.arc } else { near.arc.reversed() };
+                let (arc, is_open) = match direction {
+                    Direction::From => (near.arc, near.leads),
+                    Direction::Toward => (near.arc.reversed(), near.comes),
+                };
                 // A host can only be the source.
                 let is_end = direction == Direction::Toward && near.node == task.from;
-                if near.node == root || !(igp.is_router(near.node) || is_end) {
+                if !is_open || near.node == root || !(igp.is_router(near.node) || is_end) {
                     continue;
                 }
                 if spf.forces_at(igp, near.node, arc) {

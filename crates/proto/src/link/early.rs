@@ -31,6 +31,11 @@ impl RedState {
         RedState { red, avg: 0.0, count: -1, idle_since: Some(Time::ZERO) }
     }
 
+    /// Whether these are its settings.
+    pub(super) fn has(&self, red: &Red) -> bool {
+        self.red == *red
+    }
+
     /// Whether a packet that finds `queued` bytes is hit; `byte_time` is in nanoseconds.
     pub(super) fn hits(&mut self, now: Time, queued: Bytes, byte_time: f64, random: &mut Pcg32) -> bool {
         let weight = self.red.weight.as_f64();
@@ -76,6 +81,16 @@ impl RedState {
 impl Burst {
     pub(super) fn new(loss: BurstLoss) -> Self {
         Burst { loss, bad: false }
+    }
+
+    /// Its probabilities.
+    pub(super) fn loss(&self) -> BurstLoss {
+        self.loss
+    }
+
+    /// Whether these are its probabilities.
+    pub(super) fn has(&self, loss: &BurstLoss) -> bool {
+        self.loss == *loss
     }
 
     /// Whether the next packet is lost.

@@ -3,6 +3,8 @@ use sidestep_net::{Queue, Ratio};
 
 use super::*;
 
+mod change;
+
 /// A channel on which a byte takes `byte_ns` nanoseconds.
 fn channel(byte_ns: u64, delay: Span, limit: QueueLimit, ecn_threshold: Option<QueueLimit>) -> Channel {
     let rate = Rate::from_bits_per_sec(8_000_000_000u64.checked_div(byte_ns).unwrap_or(0));
@@ -112,15 +114,6 @@ fn a_blackhole_swallows_what_arrives_and_keeps_what_it_had() {
     link.set_state(at(1), LinkState::Blackhole);
     assert_eq!(link.enqueue(at(1), 1_500, false), Verdict::Drop(DropReason::Blackhole));
     assert_eq!((link.epoch(), link.counters().packets, link.counters().drops.blackhole), (0, 1, 1));
-}
-
-#[test]
-fn a_new_rate_holds_for_later_packets_and_a_shorter_delay_lets_none_overtake() {
-    let mut link = LinkModel::new(&slow(), 1, 0);
-    let first = delivered(link.enqueue(at(0), 1_500, false));
-    link.set_channel(&channel(8, Span::ZERO, QueueLimit::Packets(2), None));
-    assert_eq!(delivered(link.enqueue(at(0), 1_500, false)), first);
-    assert_eq!(delivered(link.enqueue(at(10_000), 1_500, false)), at(10_012));
 }
 
 #[test]

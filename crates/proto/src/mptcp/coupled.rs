@@ -1,7 +1,7 @@
 //! Coupled congestion control: when a subflow looks at the others, as the kernel's program does (`coupled.bpf.c`).
 
 use sidestep_coupled::{Algorithm, Path, Sums, grown};
-use sidestep_net::{Span, Time};
+use sidestep_net::{MaybeTime, Span, Time};
 
 use super::{
     Coupling,
@@ -14,7 +14,7 @@ use crate::tcp::{self, Sender, Signals, State};
 pub(super) struct Shared {
     pub(super) sums: Sums,
     /// When they were added up; zero: never.
-    pub(super) added: Time,
+    pub(super) added: MaybeTime,
 }
 
 /// What a subflow keeps for coupling.
@@ -24,7 +24,7 @@ pub(super) struct Share {
     growth: i64,
     pub(super) credit: i64,
     /// When it looked at the others; zero: it must look.
-    pub(super) looked: Time,
+    pub(super) looked: MaybeTime,
     /// Segments acknowledged at the last loss, and between the two losses before.
     mark: u32,
     before: u32,
@@ -76,11 +76,11 @@ impl Connection {
     fn look(&mut self, algorithm: Algorithm, now: Time, subflows: &mut [Sender], subflow: usize, rtt: Span) {
         if is_older(self.shared.added, now, rtt) {
             let paths = subflows.iter().zip(&self.subflows).filter_map(|(sender, own)| own.path(now, sender));
-            self.shared = Shared { sums: Sums::of(paths), added: now };
+            self.shared = Shared { sums: Sums::of(paths), added: now.into() };
         }
         let (own, sender) = (&mut self.subflows[subflow], &mut subflows[subflow]);
         let path = own.path_of(sender.cwnd(), rtt);
-        own.share.looked = now;
+        own.share.looked = now.into();
         own.share.growth = self.shared.sums.growth(algorithm, &path);
         if algorithm == Algorithm::Balia {
             sender.set_loss_share(self.shared.sums.kept(algorithm, &path));
@@ -95,12 +95,12 @@ impl Subflow {
         if signals.undone() {
             // What was acknowledged before counts on.
             share.mark = share.mark.saturating_sub(share.before);
-            share.looked = Time::ZERO;
+            share.looked = MaybeTime::NONE;
         }
         if signals.shrunk() {
             share.before = acked - share.mark;
             share.mark = acked;
-            share.looked = Time::ZERO;
+            share.looked = MaybeTime::NONE;
             share.credit = 0;
         }
     }
@@ -133,6 +133,6 @@ impl Subflow {
 
 /// Whether something is of longer than a round trip ago, or never was.
 #[inline]
-fn is_older(at: Time, now: Time, rtt: Span) -> bool {
-    at == Time::ZERO || now.since(at) > rtt
+fn is_older(at: MaybeTime, now: Time, rtt: Span) -> bool {
+    at.get().is_none_or(|at| now.since(at) > rtt)
 }

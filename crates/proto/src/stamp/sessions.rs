@@ -16,13 +16,13 @@ pub(super) struct Sessions<K, V> {
     /// Most entries of a generation.
     room: usize,
     expiry: Span,
-    turned: Time,
+    turned: Option<Time>,
 }
 
 impl<K: Ord + Clone, V> Sessions<K, V> {
     /// A table for `most` entries.
     pub(super) fn new(most: usize, expiry: Span) -> Self {
-        Sessions { young: BTreeMap::new(), old: BTreeMap::new(), room: (most / 2).max(1), expiry, turned: Time::ZERO }
+        Sessions { young: BTreeMap::new(), old: BTreeMap::new(), room: (most / 2).max(1), expiry, turned: None }
     }
 
     /// The entry of a key, a new one if there is none.
@@ -37,7 +37,7 @@ impl<K: Ord + Clone, V> Sessions<K, V> {
 
     /// Forgets what has expired.
     pub(super) fn age(&mut self, now: Time) {
-        let age = now.since(self.turned);
+        let age = now.since(*self.turned.get_or_insert(now));
         if age < self.expiry {
             return;
         }
@@ -49,7 +49,7 @@ impl<K: Ord + Clone, V> Sessions<K, V> {
 
     fn turn(&mut self, now: Time) {
         self.old = std::mem::take(&mut self.young);
-        self.turned = now;
+        self.turned = Some(now);
     }
 
     pub(super) fn len(&self) -> usize {

@@ -3,7 +3,7 @@
 mod linux;
 pub(crate) mod window;
 
-use sidestep_net::{Span, Time};
+use sidestep_net::{MaybeTime, Span, Time};
 
 use self::linux::Acks;
 use super::{Algorithm, Config, Counters, timeout::ReceiverTimeout};
@@ -24,14 +24,14 @@ pub struct Receiver {
     quick: u8,
     flags: u8,
     /// The time that the next ACK echoes.
-    echo: Time,
+    echo: MaybeTime,
     /// When a delayed ACK is due, or a SYN-ACK again; [`Time::MAX`]: never. Of a delayed ACK under
     /// [`Profile::Linux`](super::Profile::Linux) a time before: the rest is in `acks`.
     deadline: Time,
     /// The ranges `[from, to)` that have arrived beyond `next`, the latest change first (RFC 2018, section 4).
     ranges: Vec<(u32, u32)>,
     /// When a segment last came in order.
-    progress: Time,
+    progress: MaybeTime,
     /// When it acknowledges under [`Profile::Linux`](super::Profile::Linux).
     acks: Option<Box<Acks>>,
 }
@@ -64,10 +64,10 @@ impl Receiver {
             // Linux's begin with the first segment that comes in order.
             quick: if config.is_linux() { 0 } else { config.quick_acks },
             flags: 0,
-            echo: Time::ZERO,
+            echo: MaybeTime::NONE,
             deadline: Time::MAX,
             ranges: Vec::new(),
-            progress: Time::ZERO,
+            progress: MaybeTime::NONE,
             acks: Acks::of(config),
         }
     }
@@ -124,7 +124,7 @@ impl Receiver {
         self.acks.iter_mut().for_each(|acks| acks.close_first());
     }
 
-    fn syn_ack(&self, config: &Config, echo: Time) -> Packet {
+    fn syn_ack(&self, config: &Config, echo: MaybeTime) -> Packet {
         Packet {
             kind: Kind::SynAck,
             sent: echo,
@@ -181,7 +181,7 @@ impl Receiver {
                 self.echo = packet.sent;
             }
             self.next += 1;
-            self.progress = now;
+            self.progress = now.into();
             self.pending += 1;
         }
         if in_order && self.ranges.is_empty() {
@@ -274,10 +274,10 @@ impl Receiver {
         self.next > 0 || !self.ranges.is_empty()
     }
 
-    /// When a segment last came in order; [`Time::ZERO`] before the first.
+    /// When a segment last came in order.
     #[inline]
-    pub fn progress(&self) -> Time {
-        self.progress
+    pub fn progress(&self) -> Option<Time> {
+        self.progress.get()
     }
 
     /// What happened, as the kernel counts it; `None` under [`Profile::Rfc`](crate::tcp::Profile::Rfc).

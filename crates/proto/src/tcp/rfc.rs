@@ -83,8 +83,8 @@ impl Rfc {
     pub(super) fn establish(&mut self, transfer: &mut Transfer, config: &Config, now: Time, packet: &Packet) {
         self.deadline = Time::MAX;
         // A retransmitted SYN's answer is ambiguous without the echoed time (Karn; RFC 6298, section 3).
-        if packet.sent != Time::ZERO {
-            self.round_trip.sample(config, now.since(packet.sent).as_nanos());
+        if let Some(sent) = packet.sent.get() {
+            self.round_trip.sample(config, now.since(sent).as_nanos());
         }
         if transfer.backoff > 0 {
             // RFC 5681, section 3.1: after a lost SYN the window begins at one segment.
@@ -113,8 +113,10 @@ impl Rfc {
         let troubled = !calm || self.board.as_ref().is_some_and(|board| !board.is_clean());
         let mut acked = Acked { segments, delivered: segments, ..Acked::default() };
         let mut grows = segments;
-        if segments > 0 && packet.sent != Time::ZERO {
-            let rtt = now.since(packet.sent).as_nanos();
+        if segments > 0
+            && let Some(sent) = packet.sent.get()
+        {
+            let rtt = now.since(sent).as_nanos();
             self.round_trip.sample(config, rtt);
             self.window.sample(rtt);
         }

@@ -22,7 +22,8 @@ const MAX_POINTS: usize = 10_000;
 
 impl SizeDistribution {
     /// Reads an empirical distribution: in each line a size, in bytes or with a unit, and the probability of at most so
-    /// much. Empty lines, comments (`#`) and one line of names above are skipped.
+    /// much, with a comma, a semicolon or white space between them. Probabilities end with 1, or with 100 if they are
+    /// percents. Empty lines, comments (`#`) and one line of names above are skipped.
     pub fn from_csv(text: &str) -> Result<SizeDistribution, CsvError> {
         let mut points: Vec<(Bytes, f64)> = Vec::new();
         let mut named = false;
@@ -34,27 +35,39 @@ impl SizeDistribution {
                 continue;
             }
             let bad = |problem: &str| CsvError { line: index + 1, problem: problem.into() };
-            let (size, share) = content.split_once(',').ok_or_else(|| bad("needs a size and a probability"))?;
-            let (size, share) = (size.trim(), share.trim());
+            let separator: fn(char) -> bool =
+                if content.contains([',', ';']) { |c: char| c == ',' || c == ';' } else { char::is_whitespace };
+            let fields = content.rsplit_once(separator);
+            let (size, share) = fields
+                .ok_or_else(|| bad("needs a size and a probability; remove lines with one value, such as a mean"))?;
+            let (size, share) = (size.trim(), share.trim().trim_end_matches('%').trim_end());
             if points.is_empty() && !named && !begins_as_number(size) && !begins_as_number(share) {
                 named = true;
                 continue;
             }
-            let size = size_of(size).ok_or_else(|| bad("the first value is not a size; write `1460` or `10 kB`"))?;
+            let size = size_of(size).ok_or_else(|| {
+                bad("the first value is not a size; a line is a size, `1460` or `10 kB`, and a probability: remove other columns")
+            })?;
             let share: f64 = share.parse().map_err(|_| bad("the second value is not a probability"))?;
-            if !(0.0..=1.0).contains(&share) {
-                return Err(bad("a probability is between 0 and 1"));
+            if !(0.0..=100.0).contains(&share) {
+                return Err(bad("a probability is between 0 and 1, or between 0 and 100 if the last is 100"));
             }
             if points.last().is_some_and(|(before, upto)| *before >= size || *upto > share) {
-                return Err(bad("sizes and probabilities must ascend"));
+                return Err(bad("sizes and probabilities must ascend, with each size once"));
             }
             if points.len() == MAX_POINTS {
                 return Err(bad(&format!("more than {MAX_POINTS} points")));
             }
             points.push((size, share));
         }
+        if points.last().is_some_and(|(_, share)| *share == 100.0) {
+            points.iter_mut().for_each(|(_, share)| *share /= 100.0);
+        }
         let whole = points.last().is_some_and(|(size, share)| *share == 1.0 && size.get() > 0);
-        let problem = || CsvError { line: last, problem: "the last size must have the probability 1".into() };
+        let problem = || CsvError {
+            line: last,
+            problem: "the last size must have the probability 1, or 100 if all are percents".into(),
+        };
         if whole { Ok(SizeDistribution::Empirical(points)) } else { Err(problem()) }
     }
 }
@@ -71,6 +84,9 @@ fn size_of(text: &str) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NO_SIZE: &str =
+        "the first value is not a size; a line is a size, `1460` or `10 kB`, and a probability: remove other columns";
 
     fn read(text: &str) -> Result<Vec<(u64, f64)>, String> {
         match SizeDistribution::from_csv(text) {
@@ -91,19 +107,29 @@ mod tests {
     }
 
     #[test]
+    fn published_tables_with_white_space_and_percents_are_read() {
+        let points = vec![(0, 0.0), (10_000, 0.15), (30_000_000, 1.0)];
+        assert_eq!(read("0 0\n10000 15\n30000000 100\n"), Ok(points.clone()));
+        assert_eq!(read("0\t0\n10 kB\t0.15\n30000000\t1\n"), Ok(points.clone()));
+        assert_eq!(read("size;share\n0;0 %\n10000;15 %\n30000000;100 %\n"), Ok(points));
+    }
+
+    #[test]
     fn a_bad_table_is_refused_with_its_line() {
         for (text, expected) in [
-            ("", "line 1: the last size must have the probability 1"),
-            ("size,p\n100,0.5\n", "line 2: the last size must have the probability 1"),
-            ("0,1\n", "line 1: the last size must have the probability 1"),
-            ("100 0.5\n", "line 1: needs a size and a probability"),
-            ("size,p\nsize,p\n", "line 2: the first value is not a size; write `1460` or `10 kB`"),
-            ("100,0.5\n-5,1\n", "line 2: the first value is not a size; write `1460` or `10 kB`"),
+            ("", "line 1: the last size must have the probability 1, or 100 if all are percents"),
+            ("size,p\n100,0.5\n", "line 2: the last size must have the probability 1, or 100 if all are percents"),
+            ("0,1\n", "line 1: the last size must have the probability 1, or 100 if all are percents"),
+            ("1430\n100 0.5\n", "line 1: needs a size and a probability; remove lines with one value, such as a mean"),
+            ("size,p\nsize,p\n", &format!("line 2: {NO_SIZE}")),
+            ("100,0.5\n-5,1\n", &format!("line 2: {NO_SIZE}")),
+            ("6 2 0.15\n", &format!("line 1: {NO_SIZE}")),
             ("100,half\n", "line 1: the second value is not a probability"),
-            ("100,NaN\n", "line 1: a probability is between 0 and 1"),
-            ("100,1.5\n", "line 1: a probability is between 0 and 1"),
-            ("100,0.5\n100,1\n", "line 2: sizes and probabilities must ascend"),
-            ("100,0.5\n200,0.4\n", "line 2: sizes and probabilities must ascend"),
+            ("100,NaN\n", "line 1: a probability is between 0 and 1, or between 0 and 100 if the last is 100"),
+            ("100,101\n", "line 1: a probability is between 0 and 1, or between 0 and 100 if the last is 100"),
+            ("100,1.5\n", "line 1: the last size must have the probability 1, or 100 if all are percents"),
+            ("100,0.5\n100,1\n", "line 2: sizes and probabilities must ascend, with each size once"),
+            ("100,0.5\n200,0.4\n", "line 2: sizes and probabilities must ascend, with each size once"),
         ] {
             assert_eq!(read(text), Err(expected.to_string()), "{text:?}");
         }

@@ -362,7 +362,10 @@ fn requests_and_sizes_in_a_file_are_read_and_resolved() {
     // What is resolved needs no file.
     assert_eq!(Scenario::parse(&scenario.to_toml(), "inline").unwrap(), scenario);
     let refused = |csv| read(csv).unwrap_err().message;
-    assert_eq!(refused(Ok("1460,0.5\n")), "web.csv, line 1: the last size must have the probability 1");
+    assert_eq!(
+        refused(Ok("1460,0.5\n")),
+        "web.csv, line 1: the last size must have the probability 1, or 100 if all are percents"
+    );
     assert_eq!(refused(Err("web.csv: No such file")), "web.csv: No such file");
     let unread = Scenario::parse(&text, "inline").unwrap_err().message;
     assert_eq!(unread, "`web.csv`: files that a scenario names cannot be read here");

@@ -199,7 +199,7 @@ fn limits() -> impl Strategy<Value = QueueLimit> {
 
 prop_compose! {
     fn channels()(rate in 0u64..1 << 50, delay in 0u64..1 << 50, limit in limits(), ecn in option::of(limits()),
-                  loss in 0u32..=1_000_000_000, weight in 1u32..) -> Channel {
+                  loss in 0u32..=1_000_000_000, weight in 1u64..1 << 47) -> Channel {
         Channel {
             rate: Rate::from_bits_per_sec(rate), delay: Span::from_nanos(delay),
             queue: Queue { limit, ecn_threshold: ecn, red: None }, loss: Ratio::from_ppb(loss), burst_loss: None, weight,

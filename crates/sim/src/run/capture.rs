@@ -241,8 +241,9 @@ fn options(time: Time, packet: &Packet, of: &Endpoints) -> Vec<u8> {
     let syn = matches!(packet.kind, Kind::Syn | Kind::SynAck);
     let acknowledges = matches!(packet.kind, Kind::Ack | Kind::SynAck);
     // Microseconds: RFC 7323 leaves the unit to the sender.
-    let micros = |time: Time| (time.as_nanos() / 1_000) as u32;
-    let (value, echo) = if acknowledges { (time, packet.sent) } else { (packet.sent, Time::ZERO) };
+    let micros = |time: Option<Time>| time.map_or(0, |time| (time.as_nanos() / 1_000) as u32);
+    let sent = packet.sent.get();
+    let (value, echo) = if acknowledges { (Some(time), sent) } else { (sent, None) };
     let mut options = Vec::with_capacity(MAX_OPTIONS);
     if syn {
         options.extend([2, 4]);

@@ -6,7 +6,7 @@ use sidestep_engine::Network;
 use sidestep_net::{ArcId, Channel, LinkId, Span, Time, Topology};
 use sidestep_scenario::{
     Scenario,
-    conditions::{ArcCondition, Cause, Conditions},
+    conditions::{ArcCondition, Conditions},
 };
 
 /// The conditions of links, and the channels that the network has by them.
@@ -40,9 +40,7 @@ impl<'a> Links<'a> {
                 if network.state(arc) != Some(state) {
                     network.set_state(now, arc, state);
                 }
-                // An event restarts RED's average, even where it changes nothing else.
-                let event = matches!(step.cause, Cause::Event(_));
-                if event || self.channels[arc.index()] != channel {
+                if self.channels[arc.index()] != channel {
                     self.channels[arc.index()] = channel;
                     network.set_channel(now, arc, &channel);
                 }

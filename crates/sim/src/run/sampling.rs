@@ -3,6 +3,7 @@
 use sidestep_engine::{FlowId, Network, World};
 use sidestep_net::{ArcId, Bytes, NodeId, Span, Time, Topology};
 use sidestep_results::{ArcState, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of};
+use sidestep_scenario::Scenario;
 
 use super::{SimError, connections::Connections, flows::Planned};
 use crate::steering::Steer;
@@ -18,8 +19,8 @@ pub(super) struct Sampling {
 
 impl Sampling {
     /// Nothing was sampled yet.
-    pub(super) fn new(topology: &Topology) -> Self {
-        Sampling { links: LinkSampler::new(topology), arcs: Vec::new(), last: Time::ZERO, reported: 0 }
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        Sampling { links: LinkSampler::new(scenario), arcs: Vec::new(), last: Time::ZERO, reported: 0 }
     }
 
     /// How many links packets crossed since this was asked last.

@@ -108,7 +108,7 @@ impl<'a> Simulation<'a> {
             agenda: Agenda::default(),
             traffic: Traffic::new(scenario, plan(scenario, seed, &shared.lateness.late_starts)),
             connections: Connections::default(),
-            sampling: Sampling::new(topology),
+            sampling: Sampling::new(scenario),
             capture,
         };
         simulation.check_requests(system)?;

@@ -2,7 +2,7 @@
 
 use rand_core::Rng;
 use sidestep_engine::{End, Event, FlowId, Half, Move};
-use sidestep_net::Time;
+use sidestep_net::{Span, Time};
 use sidestep_policy::Round;
 use sidestep_proto::tcp::Signals;
 
@@ -32,7 +32,7 @@ impl Steer {
                 connection.handle_round(round, random)
             }
             Event::Retransmitted(segments) => connection.handle_retransmit(round, segments, random),
-            Event::Duplicate => connection.handle_duplicate(round, now.since(end.progress), random),
+            Event::Duplicate => connection.handle_duplicate(round, quiet(now, end), random),
             Event::Accepted | Event::Signals(_) => return Move::default(),
         };
         let of_acks = end.half == Half::Receiver;
@@ -90,4 +90,9 @@ impl Steer {
 
 fn is_timeout(signals: Signals) -> bool {
     signals.timeout() || signals.syn_timeout()
+}
+
+/// How long an end has received nothing new.
+fn quiet(now: Time, end: End<'_>) -> Span {
+    end.progress.map_or(Span::ZERO, |at| now.since(at))
 }

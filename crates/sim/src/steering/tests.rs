@@ -44,7 +44,7 @@ fn accepted() -> (Steer, Arc<Shared>) {
     let request = Request::new(&settings, &paths(), Some(table.clone())).unwrap();
     steer.by_policy(FlowId(0), 1_000, data, Some(PendingConnection { node: SERVER, peer: CLIENT, request, routes }));
     steer.requested(ms(30), FlowId(0));
-    let end = End { half: Half::Receiver, sender: None, srtt: None, received: 0, progress: Time::ZERO };
+    let end = End { half: Half::Receiver, sender: None, srtt: None, received: 0, progress: None };
     steer.happened(ms(55), FlowId(0), end, Event::Accepted);
     (steer, table)
 }

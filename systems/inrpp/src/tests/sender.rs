@@ -26,7 +26,7 @@ impl Host {
         sender.open();
         let mut host = Host { config, sender, now: Time::ZERO + Span::from_millis(1) };
         assert_eq!(host.sends(), [(Kind::Syn, 0)]);
-        let syn_ack = Packet { kind: Kind::SynAck, sent: host.now, window: 10_000, ..Packet::default() };
+        let syn_ack = Packet { kind: Kind::SynAck, sent: host.now.into(), window: 10_000, ..Packet::default() };
         host.now += Span::from_millis(10);
         host.sender.handle_ack(&host.config, host.now, &syn_ack, &AckFields::default());
         host
@@ -53,7 +53,7 @@ impl Host {
 
     /// An ACK for all before `seq` arrives, which echoes the time `sent`.
     fn acked(&mut self, seq: u32, sent: Time, notice: Option<Notice>) -> tcp::Acked {
-        let ack = Packet { kind: Kind::Ack, seq, sent, window: 10_000, ..Packet::default() };
+        let ack = Packet { kind: Kind::Ack, seq, sent: sent.into(), window: 10_000, ..Packet::default() };
         let notification = notice.map(|notice| Notification::sign(notice, Nonce(5), 0, None));
         let nonces = if notice == Some(Notice::SlowDown) { Nonces::one(Nonce(5)) } else { Nonces::default() };
         self.sender.handle_ack(&self.config, self.now, &ack, &AckFields { notification, nonces })

@@ -80,7 +80,7 @@ impl Lab {
             let [a, b] = [from, to].map(|name| node(&mut topology, name));
             let queue = Queue { limit: QueueLimit::Packets(1_000), ecn_threshold: None, red: None };
             let (rate, delay) = (Rate::default(), Span::from_millis(1));
-            let channel = Channel { rate, delay, queue, loss: Ratio::ZERO, burst_loss: None, weight: *weight };
+            let channel = Channel { rate, delay, queue, loss: Ratio::ZERO, burst_loss: None, weight: (*weight).into() };
             let name = format!("link-{}", topology.links().len());
             let [ab, ba] = [from, to].map(|sender| {
                 let mut channel = channel;

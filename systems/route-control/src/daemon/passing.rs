@@ -76,7 +76,7 @@ impl RouteControl {
         let stays = self.options.config.route_control.moves == Moves::NewConnections;
         let passages = samples.iter().take(count).enumerate().map(|(egress, sample)| {
             let passage = passage(sample);
-            if stays || egress == active { passage } else { Passage { last_advance: Time::ZERO, ..passage } }
+            if stays || egress == active { passage } else { Passage { last_advance: None, ..passage } }
         });
         let passages: Vec<Passage> = passages.collect();
         if let Some(side) = self.side_mut(family) {
@@ -130,6 +130,6 @@ fn passage(sample: &PassiveSample) -> Passage {
         segments: count(sample.data_segments),
         retransmitted: count(sample.retransmitted),
         rtt: sample.rtt.map(|rtt| rtt.mean),
-        last_advance: sample.last_advance.unwrap_or(Time::ZERO),
+        last_advance: sample.last_advance,
     }
 }

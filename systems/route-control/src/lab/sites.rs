@@ -95,7 +95,7 @@ fn egresses(topology: &Topology, edge: NodeId, far: NodeId) -> Result<Vec<Vec<Ar
             ));
         }
         let arcs: Vec<ArcId> = std::iter::once(arc).chain(rest).collect();
-        found.push((distance + u64::from(topology.channel(arc).weight), arcs));
+        found.push((distance + topology.channel(arc).weight, arcs));
     }
     found.sort();
     if found.len() < 2 {

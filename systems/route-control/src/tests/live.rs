@@ -270,7 +270,7 @@ fn with_passage(path: impl Fn(f64) -> f64, passage: Passage, settings: &RouteCon
     let mut bench = Bench::two(settings);
     while let Some((now, timeout)) = bench.controller.next_timeout().filter(|(due, _)| *due < at(15.0)) {
         if timeout == Timeout::Decision {
-            let last_advance = if passage.acked > Bytes::new(0) { now } else { Time::ZERO };
+            let last_advance = (passage.acked > Bytes::new(0)).then_some(now);
             bench.controller.handle_passages(now, &[Passage { last_advance, ..passage }, Passage::default()]);
         }
         bench.controller.handle_timeout(now, 0);
@@ -291,7 +291,7 @@ const PASSAGE: Passage = Passage {
     segments: 700,
     retransmitted: 0,
     rtt: Some(Span::from_millis(50)),
-    last_advance: Time::ZERO,
+    last_advance: None,
 };
 
 #[test]

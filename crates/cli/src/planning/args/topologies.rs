@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use sidestep_formats::Mapping;
 use sidestep_maxflow::{Pairs, Rounding};
 use sidestep_net::{Rate, Ratio, Span};
 use sidestep_paths::analysis::Remove;
@@ -18,14 +19,28 @@ pub struct DataArgs {
     pub data: Option<PathBuf>,
 }
 
+/// How a topology's file is read.
+#[derive(Debug, Args)]
+pub struct ReadArgs {
+    /// What a key of the file means, such as capacity=rate:Gbit/s, length=delay:km or metric=weight; may be repeated
+    #[arg(long, value_name = "KEY=ROLE[:UNIT]")]
+    pub map: Vec<Mapping>,
+    /// Which part of a network to take that no link joins: all, or largest
+    #[arg(long, value_name = "PART", default_value = "all", value_parser = ["all", "largest"])]
+    pub part: String,
+}
+
 /// A topology, and how it is read.
 #[derive(Debug, Args)]
 pub struct TopologyArgs {
-    /// A file (.graphml, .graph, .cch, .toml), or a published topology such as Cogentco, zoo/Abilene or 1221
+    /// A file (.graphml, .xml, .gml, .json, .graph, .cch, .toml), or a published topology such as Cogentco, zoo/Abilene or 1221
     pub topology: String,
     /// Where the published topologies are
     #[command(flatten)]
     pub data: DataArgs,
+    /// How its file is read
+    #[command(flatten)]
+    pub read: ReadArgs,
     /// Take parallel links for one
     #[arg(long)]
     pub merge_parallel: bool,
@@ -146,7 +161,7 @@ pub enum Paths {
 /// `sidestep paths between`.
 #[derive(Debug, Args)]
 pub struct BetweenArgs {
-    /// A file (.graphml, .graph, .cch, .toml), or a published topology such as Cogentco, zoo/Abilene or 1221
+    /// A file (.graphml, .xml, .gml, .json, .graph, .cch, .toml), or a published topology such as Cogentco, zoo/Abilene or 1221
     pub topology: String,
     /// Where paths begin
     pub from: String,
@@ -155,6 +170,9 @@ pub struct BetweenArgs {
     /// Where the published topologies are
     #[command(flatten)]
     pub data: DataArgs,
+    /// How its file is read
+    #[command(flatten)]
+    pub read: ReadArgs,
     /// What no two paths may have in common: links, nodes between their ends, or risks (links and `srlg` of links)
     #[arg(long, value_name = "WHAT", default_value = "links", value_parser = ["links", "nodes", "risks"])]
     pub apart: String,

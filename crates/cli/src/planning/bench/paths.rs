@@ -234,13 +234,18 @@ fn topology(net: &Net) -> Result<Topology, sidestep_net::TopologyError> {
         topology.add_node(Node { name: format!("r{index}"), kind: NodeKind::Router, prefix: None, locator: None })?;
     }
     for (index, ([a, b], weights)) in net.links().iter().zip(net.link_weights()).enumerate() {
-        topology.add_link(link(format!("l{index}"), NodeId(*a), NodeId(*b), weights))?;
+        topology.add_link(link(
+            format!("l{index}"),
+            NodeId(*a),
+            NodeId(*b),
+            weights.map(|weight| weight.unwrap_or(1)),
+        ))?;
     }
     Ok(topology)
 }
 
 /// A link that nothing limits, with its weight there and back.
-fn link(name: String, a: NodeId, b: NodeId, weights: [u32; 2]) -> Link {
+fn link(name: String, a: NodeId, b: NodeId, weights: [u64; 2]) -> Link {
     let [ab, ba] = weights.map(|weight| Channel {
         rate: Rate::default(),
         delay: Span::from_millis(1),

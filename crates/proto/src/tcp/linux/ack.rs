@@ -1,6 +1,6 @@
 //! What an ACK acknowledges and reports (`tcp_ack`, `tcp_sacktag_write_queue`, `tcp_clean_rtx_queue`).
 
-use sidestep_net::Time;
+use sidestep_net::{MaybeTime, Time};
 
 use super::{
     CaState, Linux,
@@ -42,15 +42,15 @@ pub(super) struct Seen {
     pub(super) set_timer: bool,
     window_moved: bool,
     /// The echoed time.
-    pub(super) echo: Time,
+    pub(super) echo: MaybeTime,
     /// The lowest segment that came later than one sent after it.
     reordered: Option<u32>,
     /// When the first and the last segment were sent that were acknowledged, or sacked; each was sent once.
     acked_at: Option<(u64, u64)>,
     sacked_at: Option<(u64, u64)>,
     delivered: u32,
-    /// When the latest segment was sent that it reports; zero: it reports none.
-    newest: u64,
+    /// When the latest segment was sent that it reports.
+    newest: Option<u64>,
 }
 
 impl Seen {
@@ -135,7 +135,7 @@ impl Linux {
         self.segments.examined = ack;
         let since = |at: u64| now.as_nanos().saturating_sub(at);
         self.take_rtt(transfer, (config, now), (since(first), since(last)), acked);
-        self.rack.adapt(now.as_nanos(), last);
+        self.rack.adapt(now.as_nanos(), Some(last));
         self.set_timer(transfer, config, now);
     }
 
@@ -247,7 +247,7 @@ impl Linux {
             }
             let (sent_at, again) = (self.segments.sent_at(seq), self.segments.has(seq, EVER));
             self.rack.advance(now.as_nanos(), sent_at, seq, again, self.rtt.least);
-            seen.newest = seen.newest.max(sent_at);
+            seen.newest = seen.newest.max(Some(sent_at));
             if !self.segments.has(seq, EVER) {
                 if seq < self.segments.highest_sacked(transfer.una) {
                     seen.reordered = Some(seen.reordered.map_or(seq, |low| low.min(seq)));
@@ -313,7 +313,7 @@ impl Linux {
                 // What was sent first has arrived, of which RACK knows no time (`tcp_skb_spurious_retrans`).
                 if !(again && answers_before(seen.echo, sent_at)) {
                     self.rack.advance(nanos, sent_at, seq, again, self.rtt.least);
-                    seen.newest = seen.newest.max(sent_at);
+                    seen.newest = seen.newest.max(Some(sent_at));
                 }
             }
         }
@@ -349,7 +349,7 @@ impl Linux {
         let since = |at: u64| now.as_nanos().saturating_sub(at);
         let own = seen.acked_at.filter(|_| !seen.again_acked).map(|(first, last)| (since(first), since(last)));
         let by_sack = seen.sacked_at.map(|(first, last)| (since(first), since(last)));
-        let by_echo = (seen.advanced && seen.echo != Time::ZERO).then(|| since(seen.echo.as_nanos()));
+        let by_echo = seen.echo.get().filter(|_| seen.advanced).map(|echo| since(echo.as_nanos()));
         let Some(rtt) = own.map(|(first, _)| first).or(by_sack.map(|(first, _)| first)).or(by_echo) else {
             return false;
         };

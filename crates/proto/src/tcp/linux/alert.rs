@@ -15,7 +15,7 @@ impl Linux {
             self.reduction.prior_ssthresh = 0;
         }
         if self.state == CaState::Open {
-            self.undo.first_again = 0;
+            self.undo.first_again = None;
         } else if transfer.una >= transfer.recover {
             match self.state {
                 // Only once a segment sent since is acknowledged: that segment announced the reduction.
@@ -162,7 +162,7 @@ impl Linux {
     /// Whether all is well again (`tcp_try_to_open`).
     pub(super) fn try_to_open(&mut self, transfer: &mut Transfer, now: Time, seen: &Seen) {
         if !self.any_retransmitted(transfer.una, transfer.next) {
-            self.undo.first_again = 0;
+            self.undo.first_again = None;
         }
         // `tcp_enter_cwr`; RFC 3168 §6.1.2: once in a window of data, as all its marks report the same queue.
         if seen.marked && self.state < CaState::Cwr {

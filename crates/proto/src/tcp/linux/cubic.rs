@@ -19,7 +19,7 @@ pub(super) struct Cubic {
     origin_point: u32,
     k: u32,
     delay_min: u64,
-    /// The tick when this congestion avoidance began; zero: it has not.
+    /// The tick when this congestion avoidance began, or [`NO_EPOCH`].
     epoch_start: u64,
     /// RFC 9438 §4.3: W_est, the window that Reno would have by now, and the ACKs on its way to the next segment.
     ack_cnt: u32,
@@ -40,6 +40,8 @@ pub(super) enum Exit {
     Delay,
 }
 
+/// Congestion avoidance has not begun. The kernel has zero for it, which its clock does not show.
+const NO_EPOCH: u64 = u64::MAX;
 /// The clock of the cubic function: 2^10 to the second (`BICTCP_HZ`), so that shifts take the place of divisions.
 const CLOCK_BITS: u32 = 10;
 /// What β is counted in (`BICTCP_BETA_SCALE`): the kernel has no floating point.
@@ -80,7 +82,7 @@ impl Cubic {
             origin_point: 0,
             k: 0,
             delay_min: 0,
-            epoch_start: 0,
+            epoch_start: NO_EPOCH,
             ack_cnt: 0,
             tcp_cwnd: 0,
             found: false,
@@ -109,7 +111,7 @@ impl Cubic {
 
     /// The threshold after a loss or a mark (`cubictcp_recalc_ssthresh`).
     pub(super) fn shrink(&mut self, cwnd: u32) -> u32 {
-        self.epoch_start = 0;
+        self.epoch_start = NO_EPOCH;
         // RFC 9438 §4.7, fast convergence: a flow that loses below the last maximum has less to hope for, and leaves room to a
         // new flow.
         let converged = (u64::from(cwnd) * u64::from(BETA_SCALE + BETA) / u64::from(2 * BETA_SCALE)) as u32;
@@ -122,7 +124,7 @@ impl Cubic {
     /// (`cubictcp_cwnd_event`). RFC 9438 §5.8: else the curve would be far above what the path was shown to carry.
     pub(super) fn wake(&mut self, pace: &Pace, last_sent: u64) {
         let (now, since) = (pace.ticks(), last_sent / pace.tick);
-        if self.epoch_start != 0 && now > since {
+        if self.epoch_start != NO_EPOCH && now > since {
             self.epoch_start = (self.epoch_start + now - since).min(now);
         }
     }
@@ -131,7 +133,7 @@ impl Cubic {
     #[inline]
     pub(super) fn sample(&mut self, pace: &Pace, window: &Window, rtt: u64, (una, next): (u32, u32)) -> Option<Exit> {
         // For a second after a recovery times are not those of the path (`cubictcp_acked`): its queue has just drained.
-        if self.epoch_start != 0 && pace.ticks().saturating_sub(self.epoch_start) < pace.hz() {
+        if self.epoch_start != NO_EPOCH && pace.ticks().saturating_sub(self.epoch_start) < pace.hz() {
             return None;
         }
         let rtt = rtt.max(1);
@@ -181,7 +183,7 @@ impl Cubic {
         if self.last_cwnd == cwnd && now - self.last_time.min(now) <= pace.hz() / 32 {
             return self.cnt;
         }
-        if self.epoch_start == 0 || now != self.last_time {
+        if self.epoch_start == NO_EPOCH || now != self.last_time {
             self.last_cwnd = cwnd;
             self.last_time = now;
             self.follow_curve(pace, cwnd, acked);
@@ -195,8 +197,8 @@ impl Cubic {
     /// RFC 9438 §4.2, figure 1: W(t) = C·(t − K)³ + W_max, a round trip ahead, when the ACKs of what is sent now come.
     /// The RFC takes the smoothed round trip, Linux the least, which no queue lengthens.
     fn follow_curve(&mut self, pace: &Pace, cwnd: u32, acked: u32) {
-        if self.epoch_start == 0 {
-            self.epoch_start = pace.ticks().max(1);
+        if self.epoch_start == NO_EPOCH {
+            self.epoch_start = pace.ticks();
             self.ack_cnt = acked;
             self.tcp_cwnd = cwnd;
             (self.k, self.origin_point) = match self.last_max_cwnd.checked_sub(cwnd) {

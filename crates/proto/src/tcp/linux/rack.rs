@@ -66,10 +66,8 @@ impl Rack {
     ///
     /// RFC 8985 §6.2, step 4: one step in a round trip, as what was sent again before the last step shows nothing about it.
     #[inline]
-    pub(super) fn adapt(&mut self, now: u64, newest: u64) {
-        if newest == 0 {
-            return;
-        }
+    pub(super) fn adapt(&mut self, now: u64, newest: Option<u64>) {
+        let Some(newest) = newest else { return };
         if self.duplicate_seen {
             self.duplicate_seen = false;
             if newest >= self.widened_at {
@@ -149,7 +147,7 @@ impl Rack {
                     0 => {
                         segments.lose(seq);
                         // No segment was sent at this time: the entry means nothing any more.
-                        segments.again[kept].1 = 0;
+                        segments.again[kept].1 = u64::MAX;
                     }
                     remaining => wait = wait.max(remaining),
                 }

@@ -19,8 +19,8 @@ const FLAG_BITS: u32 = 8;
 #[repr(C)]
 pub(super) struct Segments {
     words: Vec<u64>,
-    /// When something was sent last.
-    stamp: u64,
+    /// The least time that is not taken.
+    next_stamp: u64,
     /// How many are sacked, count as lost, and are retransmitted (`sacked_out`, `lost_out`, `retrans_out`).
     pub(super) sacked: u32,
     pub(super) lost: u32,
@@ -51,7 +51,7 @@ impl Segments {
             examined: 0,
             again: VecDeque::new(),
             marked: 0,
-            stamp: 0,
+            next_stamp: 0,
             lost_again: 0,
         }
     }
@@ -69,8 +69,9 @@ impl Segments {
     /// The time of a sending: later than that of all before, by a nanosecond at least, so that times show the order.
     #[inline]
     fn stamp(&mut self, now: u64) -> u64 {
-        self.stamp = now.max(self.stamp + 1);
-        self.stamp
+        let stamp = now.max(self.next_stamp);
+        self.next_stamp = stamp + 1;
+        stamp
     }
 
     #[cold]

@@ -228,15 +228,16 @@ impl Linux {
     /// The SYN was answered.
     pub(in crate::tcp) fn establish(&mut self, transfer: &mut Transfer, config: &Config, now: Time, packet: &Packet) {
         self.disarm();
-        if packet.sent != Time::ZERO {
-            let rtt = now.since(packet.sent).as_nanos();
+        if let Some(sent) = packet.sent.get() {
+            let rtt = now.since(sent).as_nanos();
             self.rtt.sample_least(rtt);
             self.rtt.sample(config, rtt, true);
         }
         self.rto = self.rtt.rto;
         // RFC 5681 §3.1: one segment after a lost SYN; Linux after two (`tcp_init_transfer`), as a timeout of a second
         // fires early on long paths. Unless it answers the first SYN after all.
-        let answers_first = packet.sent.as_nanos() / 1_000_000 == self.syn_at / 1_000_000;
+        let answers_first =
+            packet.sent.get().is_some_and(|sent| sent.as_nanos() / 1_000_000 == self.syn_at / 1_000_000);
         if transfer.backoff > 1 && !answers_first {
             self.window.set_cwnd(1);
         }

@@ -1,6 +1,6 @@
 //! What is taken back when a segment was sent again needlessly: by D-SACK, by timestamps (Eifel, RFC 3522), by F-RTO (RFC 5682).
 
-use sidestep_net::Time;
+use sidestep_net::{MaybeTime, Time};
 
 use super::{CaState, Linux};
 use crate::tcp::{
@@ -15,8 +15,8 @@ pub(super) struct Undo {
     marker: Option<u32>,
     /// Segments sent again since, of which the receiver has not reported that it had them (`undo_retrans`); −1: not known.
     retransmits: i32,
-    /// When the first of them was sent again; zero: none was (`retrans_stamp`).
-    pub(super) first_again: u64,
+    /// When the first of them was sent again (`retrans_stamp`).
+    pub(super) first_again: Option<u64>,
     /// Duplicates that the receiver reported (`dsack_dups`).
     pub(super) duplicates: u32,
 }
@@ -30,8 +30,8 @@ pub(super) enum Unmark {
 
 /// Whether what echoes this time answers what was sent before `at`, in ns (`tcp_tsopt_ecr_before`; RFC 3522 §3.2).
 /// Timestamps count milliseconds.
-pub(super) fn answers_before(echo: Time, at: u64) -> bool {
-    echo != Time::ZERO && echo.as_nanos() / 1_000_000 < at / 1_000_000
+pub(super) fn answers_before(echo: MaybeTime, at: u64) -> bool {
+    echo.get().is_some_and(|echo| echo.as_nanos() / 1_000_000 < at / 1_000_000)
 }
 
 impl Undo {
@@ -53,9 +53,7 @@ impl Undo {
 
     /// A segment is sent again as it was lost.
     pub(super) fn note_resent(&mut self, now: u64) {
-        if self.first_again == 0 {
-            self.first_again = now;
-        }
+        self.first_again = self.first_again.or(Some(now));
         self.retransmits = self.retransmits.max(0) + 1;
     }
 
@@ -71,8 +69,8 @@ impl Undo {
     }
 
     /// The ACK answers what was sent before anything was sent again, or nothing was (`tcp_packet_delayed`).
-    fn is_delayed(&self, echo: Time) -> bool {
-        self.first_again == 0 || answers_before(echo, self.first_again)
+    fn is_delayed(&self, echo: MaybeTime) -> bool {
+        self.first_again.is_none_or(|at| answers_before(echo, at))
     }
 }
 
@@ -82,7 +80,7 @@ impl Linux {
         self.segments.retransmitted > 0 || una < next && self.segments.has(una, super::segments::EVER)
     }
 
-    pub(super) fn may_undo(&self, echo: Time) -> bool {
+    pub(super) fn may_undo(&self, echo: MaybeTime) -> bool {
         self.undo.is_possible() && (self.undo.all_in_vain() || self.undo.is_delayed(echo))
     }
 
@@ -105,7 +103,7 @@ impl Linux {
     }
 
     /// All that was lost has been acknowledged (`tcp_try_undo_recovery`).
-    pub(super) fn try_undo_recovery(&mut self, transfer: &mut Transfer, now: Time, echo: Time) {
+    pub(super) fn try_undo_recovery(&mut self, transfer: &mut Transfer, now: Time, echo: MaybeTime) {
         if self.may_undo(echo) {
             let loss = self.state == CaState::Loss;
             self.undo_reduction(transfer, Unmark::No);
@@ -130,7 +128,13 @@ impl Linux {
     }
 
     /// An ACK within a recovery (`tcp_try_undo_partial`); returns whether nothing more must be done for it.
-    pub(super) fn try_undo_partial(&mut self, transfer: &mut Transfer, now: Time, echo: Time, prior_una: u32) -> bool {
+    pub(super) fn try_undo_partial(
+        &mut self,
+        transfer: &mut Transfer,
+        now: Time,
+        echo: MaybeTime,
+        prior_una: u32,
+    ) -> bool {
         if !(self.undo.is_possible() && self.undo.is_delayed(echo)) {
             return false;
         }
@@ -139,7 +143,7 @@ impl Linux {
             return true;
         }
         if !self.any_retransmitted(transfer.una, transfer.next) {
-            self.undo.first_again = 0;
+            self.undo.first_again = None;
         }
         self.undo_reduction(transfer, Unmark::Yes);
         self.counters.partial_undo += 1;
@@ -148,7 +152,7 @@ impl Linux {
     }
 
     /// A timeout was spurious (`tcp_try_undo_loss`).
-    pub(super) fn try_undo_loss(&mut self, transfer: &mut Transfer, now: Time, echo: Time, by_frto: bool) -> bool {
+    pub(super) fn try_undo_loss(&mut self, transfer: &mut Transfer, now: Time, echo: MaybeTime, by_frto: bool) -> bool {
         if !by_frto && !self.may_undo(echo) {
             return false;
         }

@@ -1,7 +1,7 @@
 //! When the receiver of [`Profile::Linux`](crate::tcp::Profile) acknowledges (`tcp_event_data_recv`, `__tcp_ack_snd_check`), a
 //! SYN too (`tcp_check_req`, `reqsk_timer_handler`).
 
-use sidestep_net::{Span, Time};
+use sidestep_net::{MaybeTime, Span, Time};
 
 use super::{Blocks, Receiver, flag, near, window::Window};
 use crate::{
@@ -50,19 +50,19 @@ pub(super) struct Acks {
     /// When the SYN-ACK was sent and when it was answered, if that was once.
     answered: Option<(Time, Time)>,
     /// When the SYN was sent that was answered last, by its own time.
-    syn_at: Time,
+    syn_at: MaybeTime,
 }
 
 /// How far the handshake has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Handshake {
     Listen,
-    /// SYN-ACKs echo the time of the first SYN, which was answered at `first`. One that came again was answered last then
-    /// (zero: none was), and how often the SYN-ACK went again because no answer came.
+    /// SYN-ACKs echo the time of the first SYN, which was answered at `first`. One that came again was answered last at
+    /// `again`, and how often the SYN-ACK went again because no answer came.
     SynReceived {
-        echo: Time,
+        echo: MaybeTime,
         first: Time,
-        again: Time,
+        again: MaybeTime,
         timeouts: u8,
     },
     Established,
@@ -100,7 +100,7 @@ impl Acks {
                 answered: None,
                 closes_first: false,
                 syn_ack_timeouts: 0,
-                syn_at: Time::ZERO,
+                syn_at: MaybeTime::NONE,
                 round_trip: 0,
                 answer_time: 0,
                 one_way: 0,
@@ -119,11 +119,13 @@ impl Acks {
     }
 
     /// A SYN has come; returns which time the answer echoes, and when it goes again. `None`: it is not answered.
-    pub(super) fn answer_syn(&mut self, now: Time, packet: &Packet) -> Option<(Time, Time)> {
+    pub(super) fn answer_syn(&mut self, now: Time, packet: &Packet) -> Option<(MaybeTime, Time)> {
         let (echo, first, again, timeouts) = match self.handshake {
-            Handshake::Listen => (packet.sent, now, Time::ZERO, 0),
-            Handshake::SynReceived { again, .. } if again > Time::ZERO && now.since(again) < SYN_AGAIN => return None,
-            Handshake::SynReceived { echo, first, timeouts, .. } => (echo, first, now, timeouts),
+            Handshake::Listen => (packet.sent, now, MaybeTime::NONE, 0),
+            Handshake::SynReceived { again, .. } if again.get().is_some_and(|at| now.since(at) < SYN_AGAIN) => {
+                return None;
+            }
+            Handshake::SynReceived { echo, first, timeouts, .. } => (echo, first, now.into(), timeouts),
             Handshake::Established => return None,
         };
         self.handshake = Handshake::SynReceived { echo, first, again, timeouts };
@@ -132,7 +134,7 @@ impl Acks {
     }
 
     /// The SYN-ACK was not answered in time; returns the time that it echoes and when it goes once more, if it does.
-    fn repeat_syn_ack(&mut self, now: Time) -> Option<(Time, Time)> {
+    fn repeat_syn_ack(&mut self, now: Time) -> Option<(MaybeTime, Time)> {
         self.syn_ack_timeouts = self.syn_ack_timeouts.saturating_add(1);
         let Handshake::SynReceived { timeouts, echo, .. } = &mut self.handshake else { return None };
         if *timeouts == SYN_ACK_RETRIES {
@@ -160,7 +162,7 @@ impl Acks {
             return;
         }
         self.begin(now);
-        if let Handshake::SynReceived { first, again: Time::ZERO, timeouts: 0, .. } = self.handshake {
+        if let Handshake::SynReceived { first, again: MaybeTime::NONE, timeouts: 0, .. } = self.handshake {
             self.answered = Some((first, now));
             self.round_trip = now.since(first).as_nanos();
         }
@@ -253,10 +255,10 @@ impl Acks {
     #[cold]
     fn note_first(&mut self, now: Time, packet: &Packet) {
         self.answer_time = match self.round_trip {
-            0 => packet.sent.since(self.syn_at).as_nanos(),
+            0 => packet.sent.get().zip(self.syn_at.get()).map_or(0, |(sent, syn)| sent.since(syn).as_nanos()),
             rtt => rtt,
         };
-        self.one_way = now.since(packet.sent).as_nanos().max(1);
+        self.one_way = travelled(now, packet).max(1);
     }
 
     /// How long ACKs that go as one wait: a twentieth of the round-trip time (`__tcp_ack_snd_check`), so that the
@@ -273,6 +275,12 @@ impl Acks {
         let bound = if self.round_trip > 0 { self.round_trip.max(least) } else { MAX_WAIT };
         if self.wait > least { self.wait.min(bound).min(MAX_WAIT) } else { self.wait }
     }
+}
+
+/// Nanoseconds since a packet was sent.
+#[inline]
+fn travelled(now: Time, packet: &Packet) -> u64 {
+    packet.sent.get().map_or(0, |sent| now.since(sent).as_nanos())
 }
 
 impl Receiver {
@@ -319,7 +327,7 @@ impl Receiver {
                 self.echo = packet.sent;
             }
             self.next += 1;
-            self.progress = now;
+            self.progress = now.into();
             self.pending = self.pending.saturating_add(1);
         }
         if in_order && self.ranges.is_empty() {
@@ -336,7 +344,7 @@ impl Receiver {
         }
         if in_order && self.flags & flag::SUBFLOW == 0 {
             // As far as data takes longer to come than the first did, it waits in queues.
-            let queued = now.since(packet.sent).as_nanos().saturating_sub(acks.one_way);
+            let queued = travelled(now, packet).saturating_sub(acks.one_way);
             acks.window.read(now, self.next - before, acks.answer_time + queued, || self.beyond());
         }
         if self.must_answer(acks, config, now) {

@@ -1,6 +1,6 @@
 //! How the congestion window grows and shrinks; windows are in segments.
 
-use sidestep_net::Time;
+use sidestep_net::{MaybeTime, Time};
 
 use crate::tcp::{Algorithm, Config};
 
@@ -31,8 +31,8 @@ enum Memory {
 /// The state of CUBIC (RFC 9438), with the names of its section 4.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cubic {
-    /// Start of this congestion avoidance in seconds; zero before it has begun.
-    epoch: f64,
+    /// When this congestion avoidance began.
+    epoch: MaybeTime,
     /// W_max: the window before the last loss, or less by fast convergence (section 4.7). The curve is flat there.
     w_max: f64,
     /// K: how long the curve takes to reach W_max.
@@ -155,7 +155,7 @@ impl Window {
             self.shrink(flight, false);
         }
         match self.memory.as_deref_mut() {
-            Some(Memory::Cubic(cubic)) => cubic.epoch = 0.0,
+            Some(Memory::Cubic(cubic)) => cubic.epoch = MaybeTime::NONE,
             Some(Memory::Unreduced) => return,
             _ => {}
         }
@@ -170,7 +170,7 @@ impl Window {
         }
         self.cwnd = self.cwnd.min(f64::from(config.initial_window));
         if let Some(Memory::Cubic(cubic)) = self.memory.as_deref_mut() {
-            cubic.epoch = 0.0;
+            cubic.epoch = MaybeTime::NONE;
         }
     }
 
@@ -236,15 +236,14 @@ impl Cubic {
     /// CUBIC's growth (RFC 9438, sections 4.2 to 4.5).
     #[inline]
     fn grow(&mut self, cwnd: &mut f64, now: Time, acked: f64, srtt: f64) {
-        let now = now.as_secs_f64();
-        if self.epoch == 0.0 {
-            self.epoch = now.max(f64::MIN_POSITIVE);
+        if self.epoch.is_none() {
+            self.epoch = now.into();
             self.w_est = *cwnd;
             self.w_max = self.w_max.max(*cwnd);
             self.k = ((self.w_max - *cwnd) / CUBIC_C).cbrt();
         }
         let at = |t: f64| CUBIC_C * (t - self.k).powi(3) + self.w_max;
-        let t = now - self.epoch;
+        let t = now.since(self.epoch.get().unwrap_or(now)).as_secs_f64();
         // Section 4.3: once W_est is where the last loss was (cwnd_prior; here W_max), it grows as Reno does.
         let alpha = if self.w_est < self.w_max { CUBIC_ALPHA } else { 1.0 };
         self.w_est += alpha * acked / *cwnd;
@@ -261,7 +260,7 @@ impl Cubic {
     /// leaves room to a new flow.
     fn shrink(&mut self, window: f64) {
         self.w_max = if window < self.w_max { window * (1.0 + CUBIC_BETA) / 2.0 } else { window };
-        self.epoch = 0.0;
+        self.epoch = MaybeTime::NONE;
         self.css_rounds = 0;
     }
 }

@@ -35,7 +35,7 @@ impl Sender {
         self.transfer.stage = Stage::SynSent;
         let answer = Packet {
             kind: Kind::SynAck,
-            sent: answered.unwrap_or(Time::ZERO),
+            sent: answered.into(),
             window: config.receive_window,
             flags: Flags::when(ecn, Flags::ECE),
             ..Packet::default()

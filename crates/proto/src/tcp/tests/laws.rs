@@ -48,7 +48,7 @@ fn throughput(config: Config, losses: Losses, loss: f64, seconds: u64, seed: u64
                 kind: transmit.kind,
                 seq: transmit.seq,
                 flags: transmit.flags,
-                sent: now,
+                sent: now.into(),
                 ..Packet::default()
             };
             if !lost {

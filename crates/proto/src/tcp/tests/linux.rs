@@ -99,7 +99,7 @@ fn under_dctcp_a_change_of_marks_is_acknowledged_at_once() {
         let sent = Time::from_nanos(now.as_nanos() - 10_000_000);
         let flags = Flags::ECT.with(Flags::when(mark, Flags::CE));
         let mut acks = Vec::new();
-        let data = Packet { seq, sent, flags, ..Packet::default() };
+        let data = Packet { seq, sent: sent.into(), flags, ..Packet::default() };
         receiver.handle_data(&config, now, &data, &mut |ack| acks.push(ack));
         acks.iter().map(|ack| (ack.seq, ack.flags.has(Flags::ECE), ack.window > 0)).collect::<Vec<_>>()
     };
@@ -120,8 +120,9 @@ fn subflow() -> (Receiver, impl Fn(&mut Receiver, u32) -> Vec<u32>) {
     let take = move |receiver: &mut Receiver, seq: u32| {
         let now = Time::from_nanos(21_000_000 + u64::from(seq) * 1_000_000);
         let mut acks = Vec::new();
-        receiver
-            .handle_data(&config, now, &Packet { seq, sent: now, ..Packet::default() }, &mut |ack| acks.push(ack.seq));
+        receiver.handle_data(&config, now, &Packet { seq, sent: now.into(), ..Packet::default() }, &mut |ack| {
+            acks.push(ack.seq)
+        });
         acks
     };
     (0..400).for_each(|seq| _ = take(&mut receiver, seq));
@@ -177,7 +178,7 @@ fn a_connection_has_no_ecn_if_only_a_repeated_syn_arrived() {
         for (ms, arrives) in [(1, first_arrives), (1_001, true)] {
             sender.handle_timeout(&config, at(ms));
             let syn = sender.poll_transmit(&config, at(ms)).unwrap();
-            let packet = Packet { kind: syn.kind, flags: syn.flags, sent: at(ms), ..Packet::default() };
+            let packet = Packet { kind: syn.kind, flags: syn.flags, sent: at(ms).into(), ..Packet::default() };
             answer = arrives.then(|| receiver.handle_syn(&config, at(ms), &packet).unwrap());
         }
         sender.handle_ack(&config, at(1_010), &answer.unwrap());
@@ -212,7 +213,7 @@ fn move_to_a_faster_path(moved: u64, faster: u64) -> Sender {
     let ms = |at| Time::ZERO + Span::from_millis(at);
     sender.open();
     sender.poll_transmit(&config, ms(1)).unwrap();
-    let syn = Packet { kind: Kind::Syn, sent: ms(1), ..Packet::default() };
+    let syn = Packet { kind: Kind::Syn, sent: ms(1).into(), ..Packet::default() };
     acks.insert((50, 0), receiver.handle_syn(&config, ms(40), &syn).unwrap());
     for now in 50..400 {
         for (_, ack) in acks.extract_if(..(now + 1, 0), |_, _| true) {
@@ -220,7 +221,8 @@ fn move_to_a_faster_path(moved: u64, faster: u64) -> Sender {
         }
         sender.supply(1);
         while let Some(of) = sender.poll_transmit(&config, ms(now)) {
-            let packet = Packet { kind: of.kind, seq: of.seq, flags: of.flags, sent: ms(now), ..Packet::default() };
+            let packet =
+                Packet { kind: of.kind, seq: of.seq, flags: of.flags, sent: ms(now).into(), ..Packet::default() };
             carried += 1;
             data.insert((now + if now < moved { 40 } else { 40 - faster }, carried), packet);
         }
@@ -273,7 +275,7 @@ proptest! {
 
 /// A SYN that was sent `at` milliseconds after the start.
 fn syn(at: u64) -> Packet {
-    Packet { kind: Kind::Syn, sent: Time::ZERO + Span::from_millis(at), ..Packet::default() }
+    Packet { kind: Kind::Syn, sent: (Time::ZERO + Span::from_millis(at)).into(), ..Packet::default() }
 }
 
 #[test]
@@ -282,7 +284,7 @@ fn a_syn_that_comes_again_is_answered_twice_a_second_at_most_and_with_the_first_
     let (config, mut receiver) = (linux(), Receiver::new(&linux()));
     let mut answered = |at: u64| {
         let reply = receiver.handle_syn(&config, Time::ZERO + Span::from_millis(at), &syn(at - 5));
-        reply.map(|reply| reply.sent.as_nanos() / 1_000_000)
+        reply.map(|reply| reply.sent.get().unwrap().as_nanos() / 1_000_000)
     };
     let answers: Vec<_> = [10, 150, 290, 430, 570, 649, 651].map(&mut answered).to_vec();
     assert_eq!(answers, [Some(5), Some(5), None, None, None, None, Some(5)]);
@@ -320,7 +322,7 @@ fn a_syn_ack_goes_again_after_one_second_and_ever_longer_until_data_comes() {
     assert_eq!(receiver.counters().unwrap().timeouts, 6, "the last is one, too");
     // After that the request is forgotten, and a SYN begins a new one.
     assert!(receiver.handle_syn(&config, Time::ZERO + Span::from_secs(64), &syn(63_000)).is_some());
-    let data = Packet { sent: Time::ZERO + Span::from_secs(65), ..Packet::default() };
+    let data = Packet { sent: (Time::ZERO + Span::from_secs(65)).into(), ..Packet::default() };
     receiver.handle_data(&config, Time::ZERO + Span::from_secs(65), &data, &mut |_| {});
     assert_eq!(receiver.next_timeout(), None);
     assert!(receiver.handle_syn(&config, Time::ZERO + Span::from_secs(66), &syn(65_000)).is_none());

@@ -118,7 +118,11 @@ impl Replay {
         let syn = Time::from_nanos(1_000_000_000);
         let flags = Flags::when(ecn, Flags::ECE.with(Flags::CWR));
         let half = Span::from_nanos(round_trip.as_nanos() / 2);
-        receiver.handle_syn(&config, syn + half, &Packet { kind: Kind::Syn, sent: syn, flags, ..Packet::default() });
+        receiver.handle_syn(
+            &config,
+            syn + half,
+            &Packet { kind: Kind::Syn, sent: syn.into(), flags, ..Packet::default() },
+        );
         let start = syn + half + round_trip;
         receiver.accept(start);
         Replay { config, receiver, round_trip, start, ecn, plain: option == Some("plain"), ready: Vec::new() }
@@ -138,7 +142,7 @@ impl Replay {
             };
         }
         let sent = Time::from_nanos(now.as_nanos() - self.round_trip.as_nanos() / 2);
-        let packet = Packet { kind: Kind::Data, seq, sent, flags, ..Packet::default() };
+        let packet = Packet { kind: Kind::Data, seq, sent: sent.into(), flags, ..Packet::default() };
         let ready = &mut self.ready;
         self.receiver.handle_data(&self.config, now, &packet, &mut |ack| ready.push(written(&ack)));
     }

@@ -3,7 +3,7 @@
 //! `scripts/record-tcp` makes them, and describes their lines. The kernel's timers fire up to two ticks late, or later still
 //! beyond 252 ms. So a timer of ours is right if the kernel's fired within that time after it, and it then fires when that did.
 
-use sidestep_net::{Span, Time};
+use sidestep_net::{MaybeTime, Span, Time};
 
 use crate::{
     packet::{Flags, Kind, Packet},
@@ -29,7 +29,7 @@ struct Replay {
     /// By segment, when it was sent.
     sent: Vec<Vec<Time>>,
     acked: u32,
-    echo: Time,
+    echo: MaybeTime,
     /// By how much the next timer may be late beside its own ticks, as timers before it fired that sent nothing.
     unknown: Span,
     /// How much later still a timer may be, as no person looks at each recording.
@@ -190,9 +190,9 @@ impl Replay {
         sender.handle_ack(
             &config,
             now,
-            &Packet { kind: Kind::SynAck, sent: syn, window: 1_000, flags, ..Packet::default() },
+            &Packet { kind: Kind::SynAck, sent: syn.into(), window: 1_000, flags, ..Packet::default() },
         );
-        let echo = if option == Some("plain") { Time::ZERO } else { syn };
+        let echo = if option == Some("plain") { MaybeTime::NONE } else { syn.into() };
         Replay {
             config,
             sender,
@@ -312,10 +312,10 @@ impl Replay {
         }
         // Ours may not have sent it, which was found to differ before.
         if ack > self.acked
-            && self.echo != Time::ZERO
+            && !self.echo.is_none()
             && let Some([first, .., last] | [first @ last]) = self.sent.get(self.acked as usize).map(Vec::as_slice)
         {
-            self.echo = if original { *first } else { *last };
+            self.echo = if original { *first } else { *last }.into();
         }
         self.acked = self.acked.max(ack);
         packet.sent = self.echo;

@@ -305,12 +305,10 @@ impl Script {
                 kind: transmit.kind,
                 seq: transmit.seq,
                 flags: transmit.flags,
-                sent: self.now,
+                sent: self.now.into(),
                 ..Packet::default()
             };
             if transmit.kind == Kind::Syn {
-                // A time of zero means none.
-                packet.sent = packet.sent.max(Time::from_nanos(1));
                 if self.syns_to_lose > 0 {
                     self.syns_to_lose -= 1;
                     continue;

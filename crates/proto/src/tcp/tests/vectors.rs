@@ -36,7 +36,7 @@ impl Vector {
         assert!(sender.poll_transmit(&config, start).is_some());
         let now = start + Span::from_millis(rtt_ms);
         let flags = Flags::when(config.ecn, Flags::ECE);
-        let answer = Packet { kind: Kind::SynAck, sent: start, window: 1_000, flags, ..Packet::default() };
+        let answer = Packet { kind: Kind::SynAck, sent: start.into(), window: 1_000, flags, ..Packet::default() };
         sender.handle_ack(&config, now, &answer);
         Vector { config, sender, now }
     }
@@ -493,7 +493,7 @@ fn dsack_mult() {
     let config = linux(Algorithm::Cubic);
     let mut receiver = Receiver::new(&config);
     let mut arrive = |seq: u32| {
-        let packet = Packet { seq, sent: Time::from_nanos(1), ..Packet::default() };
+        let packet = Packet { seq, sent: Time::from_nanos(1).into(), ..Packet::default() };
         let mut acks = Vec::new();
         receiver.handle_data(&config, Time::from_nanos(1), &packet, &mut |ack| acks.push(ack));
         // Some wait for a millisecond at most, so that several go as one.
