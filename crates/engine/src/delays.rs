@@ -27,18 +27,20 @@ impl Times {
 }
 
 /// How much later than intended a host's `count`-th packet leaves, below `limit` nanoseconds: real hosts are never in
-/// step, and simulated ones that are let one flow of many with equal round trips take everything.
+/// step, and simulated ones that are let one flow of many with equal round trips take everything. The seed is
+/// [spread](spread) before, once.
 #[inline]
-pub(super) fn jitter(limit: u64, arc: u32, count: u32) -> u64 {
+pub(super) fn jitter(limit: u64, seed: u64, arc: u32, count: u32) -> u64 {
     if limit == 0 {
         return 0;
     }
-    ((u128::from(spread(u64::from(arc) << 32 | u64::from(count))) * u128::from(limit)) >> 64) as u64
+    let random = spread(seed.wrapping_add(u64::from(arc) << 32 | u64::from(count)));
+    ((u128::from(random) * u128::from(limit)) >> 64) as u64
 }
 
 /// The finaliser of SplitMix64, which spreads neighbouring numbers.
 #[inline]
-fn spread(number: u64) -> u64 {
+pub(super) fn spread(number: u64) -> u64 {
     let mut x = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -24,7 +24,7 @@ use self::{
 use super::{
     ahead::{Ahead, Due},
     behaviour::Forwarding,
-    delays::jitter,
+    delays::{jitter, spread},
     heap::MinHeap,
     nodes::Nodes,
     wires::Wires,
@@ -75,6 +75,8 @@ pub struct Network {
     hashes: Vec<[u32; 2]>,
     /// Random delay of what a host sends, in nanoseconds, at most.
     pub(super) jitter: u64,
+    /// Which delays these are, of the run's seed.
+    jitter_seed: u64,
     /// What serves the links; `None`: nothing has to.
     pub(super) wires: Option<Box<Wires>>,
     /// Whether arrivals are those of the links, one by one, and none is copied: one question for three.
@@ -124,7 +126,7 @@ impl Arc {
 }
 
 impl Network {
-    /// The idle network of `topology`; random losses follow from `seed`.
+    /// The idle network of `topology`; random losses and the hosts' random delays, of at most `jitter`, follow from `seed`.
     pub fn new(topology: &Topology, seed: u64, jitter: sidestep_net::Span) -> Self {
         let arcs = (0..topology.arc_count() as u32).map(|arc| {
             let mut link = LinkModel::new(topology.channel(ArcId(arc)), seed, u64::from(arc));
@@ -145,6 +147,7 @@ impl Network {
             flows: Vec::new(),
             hashes: Vec::new(),
             jitter: jitter.as_nanos(),
+            jitter_seed: spread(seed),
             wires: None,
             plain: true,
             traversals: 0,
@@ -175,20 +178,13 @@ impl Network {
         RouteId(first as u32)
     }
 
-    /// Makes hosts' random delays differ from those of the repetition 0.
-    pub fn vary(&mut self, repetition: u32) {
-        // Each repetition begins elsewhere in the same sequence, far from the others.
-        let begin = repetition.wrapping_mul(0x9e37_79b9);
-        self.arcs.iter_mut().for_each(|arc| arc.sent = begin);
-    }
-
     /// Sends a packet from the host where `route` begins. Returns whether it was dropped at once.
     #[inline]
     pub(super) fn inject(&mut self, now: u64, route: RouteId, packet: Packet) {
         let hop = self.hops[route.0 as usize];
         let arc = &mut self.arcs[hop.arc()];
         arc.sent = arc.sent.wrapping_add(1);
-        let sent = (now + jitter(self.jitter, hop.arc() as u32, arc.sent)).max(arc.last_sent);
+        let sent = (now + jitter(self.jitter, self.jitter_seed, hop.arc() as u32, arc.sent)).max(arc.last_sent);
         arc.last_sent = sent;
         let index = self.place(packet);
         let word = word_of(&packet);

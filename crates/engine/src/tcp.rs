@@ -165,8 +165,8 @@ impl<S: Steering> World<S> {
                 }
                 packet.payload = if data_seq == flow.last { flow.last_payload } else { flow.mss };
                 if data_seq > flow.last {
-                    // A FIN without data is not ECN-capable (RFC 3168, section 6.1.4).
-                    (packet.payload, packet.flags) = (0, packet.flags.without(Flags::ECT));
+                    packet.payload = 0;
+                    packet.flags = packet.flags.without(Flags::ECT).with(sender.beside_data());
                 }
                 packet.len += packet.payload;
                 resent += u32::from(transmit.flags.has(Flags::RETRANSMIT));
@@ -182,8 +182,9 @@ impl<S: Steering> World<S> {
     /// the receiver's FIN.
     pub(super) fn send_without_data(&mut self, flow: u32, kind: Kind) {
         let of = &self.flows[flow as usize];
-        let seq = self.senders[of.slot as usize].una();
-        let packet = Packet { flow, kind, seq, len: self.sizes.header, sent: self.now.into(), ..Packet::default() };
+        let sender = &self.senders[of.slot as usize];
+        let (seq, flags, sent) = (sender.una(), sender.beside_data(), self.now.into());
+        let packet = Packet { flow, kind, seq, flags, len: self.sizes.header, sent, ..Packet::default() };
         self.network.inject(self.now.as_nanos(), of.forward, packet);
     }
 

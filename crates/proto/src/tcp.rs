@@ -120,6 +120,12 @@ impl Config {
     pub(crate) fn is_linux(&self) -> bool {
         self.profile == Profile::Linux && self.sack
     }
+
+    /// Whether each packet is ECN-capable, be it a SYN, without data or sent again (`tcp_ca_needs_ecn`; RFC 8257, section 3.5):
+    /// queues that mark early drop what they cannot mark.
+    pub(crate) fn needs_ecn(&self) -> bool {
+        self.ecn && self.algorithm == Algorithm::Dctcp
+    }
 }
 
 impl Config {

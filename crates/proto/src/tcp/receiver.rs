@@ -53,6 +53,8 @@ mod flag {
     pub(super) const SUBFLOW: u8 = 16;
     /// More than half of that connection's buffer is taken.
     pub(super) const SHORT: u8 = 32;
+    /// ACKs are ECN-capable.
+    pub(super) const ECT: u8 = 64;
 }
 
 impl Receiver {
@@ -100,7 +102,7 @@ impl Receiver {
             (echo, self.deadline) = acks.answer_syn(now, packet)?;
         }
         if config.ecn && packet.flags.has(Flags::ECE.with(Flags::CWR)) {
-            self.flags |= flag::ECN;
+            self.negotiated(config);
         }
         Some(self.syn_ack(config, echo))
     }
@@ -124,24 +126,36 @@ impl Receiver {
         self.acks.iter_mut().for_each(|acks| acks.close_first());
     }
 
+    fn negotiated(&mut self, config: &Config) {
+        self.flags |= flag::ECN | if config.needs_ecn() { flag::ECT } else { 0 };
+    }
+
     fn syn_ack(&self, config: &Config, echo: MaybeTime) -> Packet {
         Packet {
             kind: Kind::SynAck,
             sent: echo,
             window: self.offered(config),
-            flags: Flags::when(self.flags & flag::ECN != 0, Flags::ECE),
+            flags: Flags::when(self.flags & flag::ECN != 0, Flags::ECE).with(self.capable()),
             ..Packet::default()
         }
     }
 
+    /// Whether what this end sends without data is ECN-capable.
+    #[inline]
+    fn capable(&self) -> Flags {
+        Flags::when(self.flags & flag::ECT != 0, Flags::ECT)
+    }
+
     /// Begins as the end that called: its SYN was answered, after `round_trip`. Returns the ACK of that.
     pub fn establish(&mut self, config: &Config, now: Time, ecn: bool, round_trip: Option<Span>) -> Packet {
-        self.flags |= if ecn { flag::ECN } else { 0 };
+        if ecn {
+            self.negotiated(config);
+        }
         if let Some(acks) = &mut self.acks {
             acks.begin(now);
             acks.note_round_trip(round_trip.unwrap_or_default());
         }
-        Packet { kind: Kind::Ack, window: self.offered(config), ..Packet::default() }
+        Packet { kind: Kind::Ack, window: self.offered(config), flags: self.capable(), ..Packet::default() }
     }
 
     /// The segments that it has room for.
@@ -303,7 +317,7 @@ impl Receiver {
         self.pending = 0;
         self.deadline = Time::MAX;
         let echo = Flags::when(self.flags & flag::ECHO != 0, Flags::ECE);
-        let flags = echo.with(Flags::when(last, Flags::FIN));
+        let flags = echo.with(Flags::when(last, Flags::FIN)).with(self.capable());
         Packet { kind: Kind::Ack, sent: self.echo, seq: self.next, window, flags, sack, ..Packet::default() }
     }
 

@@ -12,7 +12,7 @@ use super::{
     timeout::SenderTimeout,
     transfer::{Stage, Transfer, flag},
 };
-use crate::packet::{Kind, Packet};
+use crate::packet::{Flags, Kind, Packet};
 
 /// The half of a connection that sends data.
 ///
@@ -257,6 +257,12 @@ impl Sender {
     #[inline]
     pub fn una(&self) -> u32 {
         self.transfer.una
+    }
+
+    /// Whether packets of this end without data are ECN-capable, as a mark.
+    #[inline]
+    pub fn beside_data(&self) -> Flags {
+        self.transfer.beside_data()
     }
 
     /// The first segment not sent.

@@ -156,8 +156,7 @@ impl Socket {
     pub fn poll_transmit(&mut self, config: &Config, now: Time) -> Option<Transmit> {
         let mut transmit = self.sender.poll_transmit(config, now)?;
         if self.bare_fin == Some(transmit.seq) && transmit.kind == Kind::Data {
-            // Without data it is not ECN-capable (RFC 3168, section 6.1.4).
-            transmit.flags = transmit.flags.without(Flags::ECT);
+            transmit.flags = transmit.flags.without(Flags::ECT).with(self.sender.beside_data());
         }
         Some(transmit)
     }

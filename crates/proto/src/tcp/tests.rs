@@ -11,7 +11,8 @@ use proptest::prelude::*;
 use sidestep_net::{Span, Time};
 
 use self::script::{Script, sent};
-use super::{Algorithm, Config, rfc::Window};
+use super::{Algorithm, Config, Receiver, Sender, Transmit, rfc::Window};
+use crate::packet::{Flags, Packet};
 
 /// Reno with SACK, an ACK for each segment, so that scripts stay short.
 fn config() -> Config {
@@ -205,6 +206,47 @@ fn dctcp_shrinks_by_the_share_of_marks() {
     // A tenth of all segments is marked: α settles near 0.1, and each window loses a twentieth of itself.
     let lost = 1.0 - script.sender.ssthresh() / script.before_reduction;
     assert!((0.03..0.08).contains(&lost), "{lost}");
+}
+
+/// Whether the SYN, its answer, the ACK of that, new data, its ACK, and data that is sent again are ECN-capable.
+fn capable(config: &Config) -> [bool; 6] {
+    let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
+    let (mut sender, mut receiver) = (Sender::new(config), Receiver::new(config));
+    let mut other = Receiver::new(config);
+    sender.open();
+    sender.supply(1);
+    let packet = |sent: Transmit, now: Time| {
+        Packet { kind: sent.kind, seq: sent.seq, flags: sent.flags, sent: now.into(), ..Packet::default() }
+    };
+    let syn = packet(sender.poll_transmit(config, at(0)).unwrap(), at(0));
+    let answer = receiver.handle_syn(config, at(10), &syn).unwrap();
+    sender.handle_ack(config, at(20), &answer);
+    let third = other.establish(config, at(20), answer.flags.has(Flags::ECE), None);
+    receiver.accept(at(30));
+    let data = packet(sender.poll_transmit(config, at(20)).unwrap(), at(20));
+    assert_eq!(sender.poll_transmit(config, at(20)), None);
+    let mut acks = Vec::new();
+    receiver.handle_data(config, at(30), &data, &mut |ack| acks.push(ack));
+    let ack = acks.pop().or_else(|| receiver.handle_timeout(config, at(300))).unwrap();
+    let mut again = None;
+    while again.is_none() {
+        let due = sender.poll_timeout().unwrap();
+        sender.handle_timeout(config, due);
+        again = sender.poll_transmit(config, due);
+    }
+    let again = again.unwrap();
+    assert!(again.flags.has(Flags::RETRANSMIT));
+    [syn.flags, answer.flags, third.flags, data.flags, ack.flags, again.flags].map(|flags| flags.has(Flags::ECT))
+}
+
+#[test]
+fn every_packet_of_dctcp_is_ecn_capable_and_of_others_new_data_alone() {
+    for config in [config(), Config::linux()] {
+        let with = |algorithm, ecn| capable(&Config { algorithm, ecn, ..config.clone() });
+        assert_eq!(with(Algorithm::Dctcp, true), [true; 6]);
+        assert_eq!(with(Algorithm::Reno, true), [false, false, false, true, false, false]);
+        assert_eq!(with(Algorithm::Dctcp, false), [false; 6]);
+    }
 }
 
 #[test]

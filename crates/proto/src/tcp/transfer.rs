@@ -87,6 +87,8 @@ pub(super) mod flag {
     pub(in crate::tcp) const FIN: u8 = 4;
     /// A SYN, or the first segment of a recovery, must be sent whatever the window.
     pub(in crate::tcp) const FORCED: u8 = 8;
+    /// What has no data or is sent again is ECN-capable too.
+    pub(in crate::tcp) const ALL_ECT: u8 = 16;
 }
 
 impl Transfer {
@@ -169,7 +171,13 @@ impl Transfer {
         self.retransmits += 1;
         self.last_sent = now;
         let last = self.flags & flag::FIN != 0 && seq + 1 == self.supplied;
-        // Not ECN-capable (RFC 3168, section 6.1.5).
-        Transmit { seq, kind: Kind::Data, flags: Flags::RETRANSMIT.with(Flags::when(last, Flags::FIN)) }
+        let flags = Flags::RETRANSMIT.with(Flags::when(last, Flags::FIN));
+        Transmit { seq, kind: Kind::Data, flags: flags.with(self.beside_data()) }
+    }
+
+    /// Whether what is no new data is ECN-capable: not by RFC 3168 (sections 6.1.4 and 6.1.5), unless the algorithm needs it.
+    #[inline]
+    pub(super) fn beside_data(&self) -> Flags {
+        Flags::when(self.flags & flag::ALL_ECT != 0, Flags::ECT)
     }
 }

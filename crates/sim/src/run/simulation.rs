@@ -81,9 +81,8 @@ impl<'a> Simulation<'a> {
         let topology = &scenario.topology;
         let chance = scenario.chance(seed);
         let mut network = Network::new(topology, chance, scenario.tcp.send_jitter);
-        network.vary(scenario.repetition);
         if let Some(times) = &shared.lateness.wires {
-            network.set_wires(times, chance ^ u64::from(scenario.repetition));
+            network.set_wires(times, chance);
         }
         let systems = Systems::of(scenario, system, shared)?;
         systems.install(topology, &mut network, system)?;

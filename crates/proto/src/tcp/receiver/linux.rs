@@ -487,13 +487,14 @@ impl Receiver {
 
     /// Echoes marks until the sender answers (`__tcp_ecn_check_ce`, `tcp_ecn_accept_cwr`); DCTCP echoes each change.
     fn note_marks(&mut self, acks: &mut Acks, config: &Config, packet: &Packet, reply: &mut impl FnMut(Packet)) {
+        let answered = packet.flags.has(Flags::CWR);
+        // The sender's window may be one segment, which a delayed ACK would hold up.
+        acks.now |= answered;
         if config.algorithm == Algorithm::Dctcp {
             return self.note_change_of_marks(acks, packet, reply);
         }
-        if packet.flags.has(Flags::CWR) {
+        if answered {
             self.flags &= !flag::ECHO;
-            // The sender's window may be one segment, which a delayed ACK would hold up.
-            acks.now = true;
         }
         if packet.flags.has(Flags::CE) {
             if self.flags & flag::ECHO == 0 {

@@ -56,7 +56,7 @@ impl Sender {
         }
         transfer.flags &= !flag::FORCED;
         if config.ecn && packet.flags.has(Flags::ECE) {
-            transfer.flags |= flag::ECN;
+            transfer.flags |= flag::ECN | if config.needs_ecn() { flag::ALL_ECT } else { 0 };
         }
         let mut acked = Acked::default();
         acked.signals.bits |= Signals::ESTABLISHED;
@@ -82,6 +82,7 @@ impl Sender {
         // Linux's asks for no ECN when it goes again, as a router may drop what does (`tcp_ecn_fallback`).
         let asks = config.ecn && !(self.is_linux() && sent > 0);
         let flags = Flags::when(asks, Flags::ECE.with(Flags::CWR));
+        let flags = flags.with(Flags::when(config.needs_ecn(), Flags::ECT));
         Some(Transmit { seq: 0, kind: Kind::Syn, flags })
     }
 
