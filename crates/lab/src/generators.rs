@@ -114,7 +114,7 @@ impl Generators<'_> {
         let mut sources = Vec::new();
         for (number, flow) in self.scenario.flows.iter().enumerate() {
             let mut commands = match flow {
-                Flow::Bulk(of) => of.pairs.iter().map(|(_, to)| Some(self.bulk(of, number, *to, epoch))).collect(),
+                Flow::Bulk(of) => self.bulk(of, number, epoch)?,
                 Flow::Poisson(of) => self.poisson(of, number, epoch)?,
                 Flow::ClosedLoop(of) => self.closed_loop(of, number, epoch)?,
                 Flow::Cbr(of) => self.cbr(of, number, epoch),
@@ -146,7 +146,21 @@ impl Generators<'_> {
         Ok(sources)
     }
 
-    fn bulk(&self, flow: &BulkFlow, number: usize, to: NodeId, epoch: Monotonic) -> Command {
+    /// A command for each pair of hosts, with the pair's connections.
+    fn bulk(&self, flow: &BulkFlow, number: usize, epoch: Monotonic) -> Result<Vec<Option<Command>>, LabError> {
+        let starts = flow.starts(number, self.scenario.seed);
+        let command = |(pair, ((_, to), starts)): (usize, (&(NodeId, NodeId), &[Span]))| {
+            let mut command = self.bulk_to(flow, number, *to, epoch);
+            if flow.start_jitter > Span::ZERO {
+                let schedule: String = starts.iter().map(|start| format!("{} -\n", start.as_nanos())).collect();
+                command.arg("--schedule").arg(self.write(&format!("{}-{pair}.schedule", flow.name), &schedule)?);
+            }
+            Ok(Some(command))
+        };
+        flow.pairs.iter().zip(starts.chunks(flow.connections.max(1) as usize)).enumerate().map(command).collect()
+    }
+
+    fn bulk_to(&self, flow: &BulkFlow, number: usize, to: NodeId, epoch: Monotonic) -> Command {
         let duration = self.scenario.duration;
         let stop = match (flow.stop, flow.size) {
             (None, None) => duration + LINGER,

@@ -75,8 +75,8 @@ pub struct SendOptions {
     pub size: Option<Bytes>,
     /// Length of a request to send first, for an answer of the connection's size; `None`: the size is what is sent.
     pub request: Option<Bytes>,
-    /// Connections with a size and a start of their own, in the order of their start; where there are any, `connections`,
-    /// `size` and `start_at` do not matter.
+    /// Connections with a start of their own, and those but of bulk flows with a size, in the order of their start; where there
+    /// are any, `connections` and `start_at` do not matter.
     pub schedule: Vec<Transfer>,
     /// Who begins transfers one after the other; where there are any, `connections`, `size`, `request` and `schedule` do
     /// not matter.
@@ -98,17 +98,18 @@ pub struct SendOptions {
 pub struct Transfer {
     /// When to connect, counted from the epoch.
     pub at: Span,
-    /// Payload.
-    pub size: Bytes,
+    /// Payload; `None`: that of all, or as much as passes until the stop.
+    pub size: Option<Bytes>,
 }
 
 impl Transfer {
-    /// Reads a schedule: a line for each transfer, with its start in nanoseconds and its size in bytes.
+    /// Reads a schedule: a line for each transfer, with its start in nanoseconds and its size in bytes, or `-`.
     pub fn parse(text: &str) -> Result<Vec<Transfer>, TrafficError> {
         let bad = |line: &str| TrafficError::Options(format!("`{line}` is not a start and a size"));
         let transfer = |line: &str| {
             let (at, size) = line.split_once(' ')?;
-            Some(Transfer { at: Span::from_nanos(at.parse().ok()?), size: Bytes::new(size.parse().ok()?) })
+            let size = if size == "-" { None } else { Some(Bytes::new(size.parse().ok()?)) };
+            Some(Transfer { at: Span::from_nanos(at.parse().ok()?), size })
         };
         text.lines().map(|line| transfer(line).ok_or_else(|| bad(line))).collect()
     }

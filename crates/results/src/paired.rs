@@ -56,15 +56,21 @@ pub(crate) fn differences(run: &RunResult, baseline: Option<&str>) -> Vec<Differ
     others.flat_map(of).collect()
 }
 
-/// A measure of one system less that of another, and over how many seeds; `None` of fewer than two, or where a seed lacks it.
+/// A measure of one system less that of another, and over how many seeds; `None` of fewer than two, of seeds that change
+/// nothing, or where a seed lacks it.
 pub(crate) fn between(
     run: &RunResult,
     system: &str,
     other: &str,
     of: &dyn Fn(&SystemResult) -> Option<f64>,
 ) -> Option<(Estimate, u32)> {
-    let each = |name: &str| Some(&run.systems.get(name)?.repeated.as_ref()?.each);
-    let (own, theirs) = (each(system)?, each(other)?);
+    let repeated = |name: &str| run.systems.get(name)?.repeated.as_ref();
+    let (own, theirs) = (repeated(system)?, repeated(other)?);
+    // Seeds that change nothing are one run.
+    if own.same && theirs.same {
+        return None;
+    }
+    let (own, theirs) = (&own.each, &theirs.each);
     if own.len() != theirs.len() || own.len() < 2 {
         return None;
     }

@@ -9,6 +9,9 @@ use crate::{SystemResult, measures};
 pub struct Repeated {
     /// How many seeds.
     pub seeds: u32,
+    /// All seeds gave the same, as nothing is drawn at random: the values are those of one run, and no interval is behind them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub same: bool,
     /// Goodput in Mbit/s.
     pub goodput_mbps: Estimate,
     /// Mean flow completion time in seconds; `None` unless flows completed under every seed.
@@ -49,6 +52,7 @@ impl Repeated {
         };
         Some(Repeated {
             seeds: results.len() as u32,
+            same: results.len() > 1 && results.windows(2).all(|pair| pair[0] == pair[1]),
             goodput_mbps: of(&|result| Some(result.goodput_mbps))?,
             afct_s: of(&|result| result.afct_s),
             fct_p50_s: of(&|result| result.fct_p50_s),

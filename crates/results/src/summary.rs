@@ -168,7 +168,8 @@ impl Column {
         })
     }
 
-    /// One system's cell. After several seeds it has means, and ± half of the confidence interval.
+    /// One system's cell. After several seeds it has means, and ± half of the confidence interval, if
+    /// the seeds made a difference.
     pub(crate) fn cell(self, run: &RunResult, name: &str, system: &SystemResult) -> String {
         let repeated = system.repeated.as_ref();
         match (self, repeated) {
@@ -176,9 +177,7 @@ impl Column {
             (Column::Goodput, None) => {
                 or_dash(Some(system.goodput_mbps).filter(|mbps| mbps.is_finite()).map(|mbps| format!("{mbps:.1}")))
             }
-            (Column::Goodput, Some(Repeated { goodput_mbps: goodput, .. })) => {
-                format!("{:.1} ± {:.1}", goodput.mean, goodput.half_width())
-            }
+            (Column::Goodput, Some(Repeated { goodput_mbps: goodput, same, .. })) => with_interval(*goodput, 1, *same),
             (Column::TimesTcp, _) => or_dash(
                 times_tcp(run, system)
                     .map(|times| if times < MANY { format!("{times:.2}") } else { format!("> {MANY:.0}") }),
@@ -190,12 +189,12 @@ impl Column {
             (Column::Fairness, None) => or_dash(fairness(system).map(|index| format!("{index:.3}"))),
             (Column::Fairness, Some(repeated)) => {
                 let index = each(repeated, fairness).or(repeated.fairness);
-                or_dash(index.map(|index| format!("{:.3} ± {:.3}", index.mean, index.half_width())))
+                or_dash(index.map(|index| with_interval(index, 3, repeated.same)))
             }
             (Column::Slowest, None) => or_dash(system.goodput_mbps_min.map(|mbps| format!("{mbps:.2}"))),
             (Column::Slowest, Some(repeated)) => {
                 let slowest = each(repeated, |one| one.goodput_mbps_min).or(repeated.goodput_mbps_min);
-                or_dash(slowest.map(|mbps| format!("{:.2} ± {:.2}", mbps.mean, mbps.half_width())))
+                or_dash(slowest.map(|mbps| with_interval(mbps, 2, repeated.same)))
             }
             (Column::LeastUsed, None) => {
                 or_dash(system.least_used_path().map(|(path, share)| format!("{} ({path})", percent(share))))
@@ -235,7 +234,8 @@ fn time(system: &SystemResult, which: usize) -> String {
         return or_dash(taken_at(system).map(|times| format!("{:.*}", digits(times[which]), times[which])));
     };
     let known = [repeated.afct_s, repeated.fct_p50_s, repeated.fct_p99_s];
-    or_dash(each(repeated, |one| taken_at(one).map(|times| times[which])).or(known[which]).map(with_interval))
+    let time = each(repeated, |one| taken_at(one).map(|times| times[which])).or(known[which]);
+    or_dash(time.map(|time| with_interval(time, digits(time.mean), repeated.same)))
 }
 
 /// How far a system is from the baseline in what the run is about.
@@ -273,9 +273,10 @@ fn each(repeated: &Repeated, of: impl Fn(&SystemResult) -> Option<f64>) -> Optio
     Estimate::of(&each?)
 }
 
-fn with_interval(estimate: Estimate) -> String {
-    let digits = digits(estimate.mean);
-    format!("{:.digits$} ± {:.digits$}", estimate.mean, estimate.half_width())
+/// A mean with half of its interval, but of seeds that gave the [same](Repeated::same).
+fn with_interval(estimate: Estimate, digits: usize, same: bool) -> String {
+    let interval = if same { String::new() } else { format!(" ± {:.digits$}", estimate.half_width()) };
+    format!("{:.digits$}{interval}", estimate.mean)
 }
 
 /// How many digits behind the point leave a number of seconds three that count, or one.
@@ -419,6 +420,31 @@ mod tests {
         │ pathchanger ┆     20.0 ± 0.0 ┆ 0.250 ± 0.000 ┆ 0.100 ± 0.000 ┆ 10.0 ± 0.0 ┆                      89 % ┆    20 ┆    30 │
         └─────────────┴────────────────┴───────────────┴───────────────┴────────────┴───────────────────────────┴───────┴───────┘
         "#);
+    }
+
+    #[test]
+    fn seeds_that_change_nothing_are_one_run_without_intervals_and_said() {
+        let mut run = transfers();
+        for name in ["tcp", "pathchanger"] {
+            let system = run.systems.get_mut(name).unwrap();
+            system.repeated = Repeated::of(&vec![system.clone(); 30]);
+        }
+        run.conclude(&testing::catalogue());
+        let shown = table(&run);
+        assert!(!shown.contains('±') && shown.contains("┆       0.500 ┆"), "{shown}");
+        for name in ["tcp", "pathchanger"] {
+            assert!(
+                shown.contains(&format!("doubt: {name}: the seeds make no difference here: nothing is drawn")),
+                "{shown}"
+            );
+        }
+        assert!(run.differences.is_empty(), "{:?}", run.differences);
+        // One of the two that differs makes the difference one of seeds.
+        let tcp = run.systems.get_mut("tcp").unwrap();
+        let other = SystemResult { goodput_mbps: 19.0, ..tcp.clone() };
+        tcp.repeated.as_mut().unwrap().same = false;
+        tcp.repeated.as_mut().unwrap().each[0] = other;
+        assert!(crate::paired::between(&run, "pathchanger", "tcp", &|one| Some(one.goodput_mbps)).is_some());
     }
 
     #[test]

@@ -84,6 +84,7 @@ pub mod workload;
 
 use std::collections::BTreeMap;
 
+use rand_core::Rng;
 use rand_pcg::Pcg32;
 use serde::{Deserialize, Serialize};
 use sidestep_net::{
@@ -232,6 +233,8 @@ pub struct BulkFlow {
     pub connections: u32,
     /// When they open.
     pub start: Span,
+    /// How much later each opens at most, at random.
+    pub start_jitter: Span,
     /// When they end if they still run; `None`: at the end of the run.
     pub stop: Option<Span>,
     /// Bytes that each connection sends; `None`: until `stop`.
@@ -425,6 +428,23 @@ impl Flow {
             Flow::ClosedLoop(flow) => Some(&flow.transport),
             Flow::Exec(_) | Flow::Cbr(_) => None,
         }
+    }
+}
+
+impl BulkFlow {
+    /// When its connections open: by pair, and in order of time there. The same `seed` gives the same times in every world.
+    ///
+    /// `number` is the flow's position in the scenario.
+    pub fn starts(&self, number: usize, seed: u64) -> Vec<Span> {
+        let mut random = Pcg32::new(seed, FLOW_STREAMS + number as u64);
+        let jitter = u128::from(self.start_jitter.as_nanos());
+        let mut start = || self.start + Span::from_nanos(((u128::from(random.next_u64()) * jitter) >> 64) as u64);
+        let of_pair = |_| {
+            let mut starts: Vec<Span> = (0..self.connections).map(|_| start()).collect();
+            starts.sort_unstable();
+            starts
+        };
+        self.pairs.iter().flat_map(of_pair).collect()
     }
 }
 

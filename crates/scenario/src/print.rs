@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use sidestep_net::{
-    LinkId, NodeId, Topology,
+    LinkId, NodeId, Span, Topology,
     document::{list, quoted},
     topology_file,
 };
@@ -133,7 +133,11 @@ fn print_cbr(out: &mut Table, topology: &Topology, flow: &CbrFlow) {
 
 fn print_bulk(out: &mut Table, topology: &Topology, flow: &BulkFlow) {
     print_flow(out, topology, "bulk", &flow.name, &flow.pairs).value("connections", flow.connections);
-    out.text("start", flow.start).optional("stop", flow.stop).optional("size", flow.size);
+    out.text("start", flow.start);
+    if flow.start_jitter > Span::ZERO {
+        out.text("start_jitter", flow.start_jitter);
+    }
+    out.optional("stop", flow.stop).optional("size", flow.size);
     print_transport(out, flow.port, &flow.transport);
 }
 

@@ -1,11 +1,14 @@
 //! `sidestep sim`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use sidestep_engine::Lateness;
-use sidestep_net::{LinkId, pattern};
+use sidestep_net::{LinkId, Span, pattern};
 use sidestep_results::{RunResult, table};
-use sidestep_scenario::{Scenario, SystemSpec};
+use sidestep_scenario::{Flow, Scenario, SystemSpec};
 use sidestep_sim::{RunOptions, resume, run as run_sim};
 
 use super::{
@@ -58,6 +61,9 @@ fn run_one(args: SimRun) -> Outcome {
         print_json(&result)?;
     } else {
         println!("{}", table(&result));
+        if let Some(hint) = in_step(&options.scenario, args.seeds) {
+            eprintln!("hint: {hint}");
+        }
         println!("Results, plot and page: {}", out.join("index.html").display());
     }
     if interrupted {
@@ -99,4 +105,21 @@ fn find_links(scenario: &Scenario, names: &[String]) -> Result<Vec<LinkId>, Fail
         }
     }
     Ok(found.into_iter().collect())
+}
+
+/// What to add where bulk connections open together under all of several seeds: who gets most may be a matter of phases then.
+fn in_step(scenario: &Scenario, seeds: u32) -> Option<String> {
+    let mut together = BTreeMap::new();
+    for flow in &scenario.flows {
+        if let Flow::Bulk(flow) = flow
+            && flow.size.is_none()
+            && flow.start_jitter == Span::ZERO
+        {
+            *together.entry(flow.start).or_insert(0) += flow.pairs.len() as u64 * u64::from(flow.connections);
+        }
+    }
+    let count = together.into_values().max().filter(|count| seeds > 1 && *count > 1)?;
+    Some(format!(
+        "{count} bulk connections open together, under every seed; `start_jitter = \"100 ms\"` in their [[flow]] draws when"
+    ))
 }

@@ -105,7 +105,9 @@ impl Sender {
         let connections: Vec<Connection> = match options.schedule.as_slice() {
             _ if options.users.is_some() => Vec::new(),
             [] => (0..options.connections).map(|_| Connection::default()).collect(),
-            schedule => schedule.iter().map(|transfer| Connection::sized(transfer.size)).collect(),
+            schedule => {
+                schedule.iter().map(|one| one.size.map_or_else(Connection::default, Connection::sized)).collect()
+            }
         };
         let watched = (options.count() <= MAX_WATCHED).then(|| Monotonic::from_nanos(0));
         let start = options.epoch + options.start_at;

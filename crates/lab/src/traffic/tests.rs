@@ -303,6 +303,7 @@ fn a_schedule_gives_each_connection_its_start_and_its_size() {
         assert!(began(flow) >= transfer.at && began(flow) < transfer.at + millis(100), "{flow:?}");
     }
     assert!(Transfer::parse("0").is_err() && Transfer::parse("x 1").is_err());
+    assert_eq!(Transfer::parse("7 -").unwrap(), [Transfer { at: Span::from_nanos(7), size: None }]);
 }
 
 fn options(port: u16) -> SendOptions {

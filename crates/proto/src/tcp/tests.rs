@@ -215,8 +215,12 @@ fn capable(config: &Config) -> [bool; 6] {
     let mut other = Receiver::new(config);
     sender.open();
     sender.supply(1);
-    let packet = |sent: Transmit, now: Time| {
-        Packet { kind: sent.kind, seq: sent.seq, flags: sent.flags, sent: now.into(), ..Packet::default() }
+    let packet = |sent: Transmit, now: Time| Packet {
+        kind: sent.kind,
+        seq: sent.seq,
+        flags: sent.flags,
+        sent: now.into(),
+        ..Packet::default()
     };
     let syn = packet(sender.poll_transmit(config, at(0)).unwrap(), at(0));
     let answer = receiver.handle_syn(config, at(10), &syn).unwrap();

@@ -35,6 +35,8 @@ struct BulkFile {
     connections: u32,
     #[serde(default)]
     start: Span,
+    #[serde(default)]
+    start_jitter: Span,
     stop: Option<Span>,
     size: Option<Bytes>,
     port: Option<u16>,
@@ -193,6 +195,9 @@ impl Reader<'_> {
         let file: BulkFile = self.document.read(item, &["kind"])?;
         self.check_span(item, file.start, file.stop)?;
         let at = |key, message| Err(self.document.error_at(item, key, message));
+        if file.start_jitter > file.stop.unwrap_or(self.duration) - file.start {
+            return at("start_jitter", "is longer than the flow lasts");
+        }
         if file.connections == 0 {
             return at("connections", "must be at least 1");
         }
@@ -212,6 +217,7 @@ impl Reader<'_> {
             pairs,
             connections: file.connections,
             start: file.start,
+            start_jitter: file.start_jitter,
             stop: file.stop,
             size: file.size,
             port: file.port,

@@ -270,6 +270,7 @@ fn flows(topology: Topology) -> impl Strategy<Value = Flow> {
                 pairs,
                 connections,
                 start,
+                start_jitter: stop.map_or(Span::ZERO, |stop| Span::from_nanos((stop - start).as_nanos() / 2)),
                 stop,
                 size: size.map(Bytes::new),
                 port,

@@ -55,7 +55,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64, late_starts: &[Span]) -> Vec<
     let mut namer = Namer::new(scenario);
     for (number, flow) in scenario.flows.iter().enumerate() {
         match flow {
-            Flow::Bulk(flow) => plan_bulk(scenario, flow, number, &mut namer, &mut planned),
+            Flow::Bulk(flow) => plan_bulk(scenario, flow, number, seed, &mut namer, &mut planned),
             Flow::Poisson(flow) => plan_poisson(scenario, flow, number, seed, &mut namer, &mut planned),
             Flow::ClosedLoop(_) | Flow::Cbr(_) | Flow::Exec(_) => {}
         }
@@ -107,8 +107,16 @@ impl<'a> Namer<'a> {
     }
 }
 
-fn plan_bulk(scenario: &Scenario, flow: &BulkFlow, number: usize, namer: &mut Namer<'_>, planned: &mut Vec<Planned>) {
+fn plan_bulk(
+    scenario: &Scenario,
+    flow: &BulkFlow,
+    number: usize,
+    seed: u64,
+    namer: &mut Namer<'_>,
+    planned: &mut Vec<Planned>,
+) {
     let stop = flow.stop.unwrap_or(scenario.duration);
+    let mut starts = flow.starts(number, seed).into_iter();
     for (pair, (from, to)) in flow.pairs.iter().enumerate() {
         for connection in 0..flow.connections {
             let (name, ports) = namer.connection(number, flow.port, *from, *to);
@@ -120,7 +128,7 @@ fn plan_bulk(scenario: &Scenario, flow: &BulkFlow, number: usize, namer: &mut Na
                 ports,
                 from: *from,
                 to: *to,
-                start: at(flow.start),
+                start: at(starts.next().unwrap_or(flow.start)),
                 stop: at(stop),
                 size: flow.size,
                 request: None,
