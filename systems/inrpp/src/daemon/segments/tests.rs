@@ -246,9 +246,16 @@ fn any_arrivals() -> impl Strategy<Value = Vec<Spec>> {
     )
 }
 
+/// The version, addresses and ports of a packet. Two flows may have one port in common.
+fn flow_of(packet: &[u8]) -> (u8, Vec<u8>) {
+    let headers = Headers::parse(packet).unwrap();
+    let addresses = if headers.version == 4 { 12..20 } else { 8..40 };
+    (headers.version, [&packet[addresses], &packet[usize::from(headers.transport)..][..4]].concat())
+}
+
 fn of_flow<'s>(packets: &'s [Vec<u8>], flow: &Spec) -> Vec<&'s Vec<u8>> {
-    let at = |packet: &[u8]| usize::from(Headers::parse(packet).unwrap().transport);
-    packets.iter().filter(|packet| packet[at(packet)..][..2] == flow.ports[0].to_be_bytes()).collect()
+    let flow = flow_of(&flow.complete());
+    packets.iter().filter(|packet| flow_of(packet) == flow).collect()
 }
 
 /// A packet with its identification as it would be cut: where it must not be fragmented, this means nothing.
