@@ -105,7 +105,6 @@ impl Linux {
         if marked {
             transfer.delivered_ce = transfer.delivered_ce.wrapping_add(acked.delivered);
         }
-        self.control.count(acked.delivered, marked, (transfer.una, transfer.next));
         if outstanding > 0 {
             let lost = self.segments.marked.wrapping_sub(marked_lost);
             self.control(transfer, (config, now), (&mut acked, sacked), lost);
@@ -136,6 +135,7 @@ impl Linux {
         let since = |at: u64| now.as_nanos().saturating_sub(at);
         self.take_rtt(transfer, (config, now), (since(first), since(last)), acked);
         self.rack.adapt(now.as_nanos(), Some(last));
+        self.control.count(acked.delivered, false, (transfer.una, transfer.next));
         self.set_timer(transfer, config, now);
     }
 
@@ -172,6 +172,8 @@ impl Linux {
             self.clean(transfer, (config, now), ack, &mut seen, acked);
         }
         self.rack.adapt(now.as_nanos(), seen.newest);
+        // Before a mark reduces the window (`tcp_in_ack_event`).
+        self.control.count(seen.delivered, marked, (transfer.una, transfer.next));
         if self.probe_end > 0 {
             self.end_probe(transfer, now, ack, &seen);
         }
