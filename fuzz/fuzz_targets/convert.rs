@@ -6,7 +6,19 @@ use libfuzzer_sys::fuzz_target;
 use sidestep_formats as formats;
 use sidestep_net::{Graph, GraphEdge, Missing, Rate, Span, topology_file};
 
-const FORMATS: [&str; 6] = ["fuzz.graphml", "fuzz.gml", "fuzz.json", "fuzz.graph", "fuzz.cch", "fuzz.toml"];
+const FORMATS: [&str; 11] = [
+    "fuzz.graphml",
+    "fuzz.gml",
+    "fuzz.json",
+    "fuzz.graph",
+    "fuzz.cch",
+    "fuzz.toml",
+    "fuzz.txt",
+    "fuzz.csv",
+    "fuzz.brite",
+    "fuzz.clab.yml",
+    "weights.intra",
+];
 
 fuzz_target!(|text: &str| {
     for format in FORMATS {

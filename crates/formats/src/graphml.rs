@@ -30,8 +30,14 @@ const YED: &str = "NodeLabel";
 
 /// Reads an XML file: GraphML, or SNDlib's.
 pub(super) fn read(text: &str, mapping: &Mapping) -> Result<Raw, Fault> {
-    let mut loader =
-        Loader { xml: Xml::new(text), keys: BTreeMap::new(), ids: Ids::new(), raw: Raw::default(), mapping };
+    let mut loader = Loader {
+        xml: Xml::new(text),
+        keys: BTreeMap::new(),
+        names: BTreeMap::new(),
+        ids: Ids::new(),
+        raw: Raw::default(),
+        mapping,
+    };
     match loader.xml.child()? {
         Some(root) if root.name == "graphml" => {}
         Some(root) if root.name == "network" => return sndlib::read(loader.xml, mapping),
@@ -65,6 +71,9 @@ struct Loader<'t> {
     xml: Xml<'t>,
     /// The places of keys by their ids.
     keys: BTreeMap<String, usize>,
+    /// The places of keys by their names, and by whether they are of nodes and of edges: networkx declares a key once for each
+    /// type of its values.
+    names: BTreeMap<(String, (bool, bool)), usize>,
     ids: Ids<String>,
     /// What was read so far. Until the end of the file, the ends of its edges are numbers of ids.
     raw: Raw,
@@ -86,7 +95,7 @@ impl Loader<'_> {
             (Some(name), _) | (None, Some(name)) => name,
             (None, None) => id,
         };
-        let place = self.raw.keys.len();
+        let place = *self.names.entry((name.into(), of)).or_insert(self.raw.keys.len());
         if self.keys.insert(id.into(), place).is_some() {
             return Err(Fault::new(tag.at, format!("key `{}` exists twice; give each an id of its own", shown(id))));
         }
@@ -100,7 +109,10 @@ impl Loader<'_> {
                 false => self.xml.skip()?,
             }
         }
-        self.raw.keys.push(key);
+        match self.raw.keys.get_mut(place) {
+            Some(same) => same.default = same.default.take().or(key.default),
+            None => self.raw.keys.push(key),
+        }
         Ok(())
     }
 
@@ -177,12 +189,7 @@ impl Loader<'_> {
 
     fn finish(self) -> Result<Raw, Fault> {
         let Loader { mut raw, ids, .. } = self;
-        let nodes = ids.nodes()?;
-        for edge in &mut raw.edges {
-            for end in [&mut edge.from, &mut edge.to] {
-                *end = nodes.get(*end).copied().unwrap_or_default();
-            }
-        }
+        ids.settle(&mut raw)?;
         Ok(raw)
     }
 }

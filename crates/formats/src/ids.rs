@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{Fault, MAX_NODES, check_count, shown};
+use super::{
+    Fault, MAX_NODES, check_count,
+    raw::{Raw, RawNode},
+    shown,
+};
 
 /// Numbers for ids, given out at their first mention.
 #[derive(Debug)]
@@ -58,10 +62,32 @@ impl<K: Ord + fmt::Display> Ids<K> {
         self.mentions.iter().enumerate().map(known).collect()
     }
 
+    /// Makes the ends of edges, which are numbers of ids, places of nodes; fails as [`Self::nodes`] does.
+    pub(super) fn settle(&self, raw: &mut Raw) -> Result<(), Fault> {
+        let nodes = self.nodes()?;
+        for edge in &mut raw.edges {
+            for end in [&mut edge.from, &mut edge.to] {
+                *end = nodes.get(*end).copied().unwrap_or_default();
+            }
+        }
+        Ok(())
+    }
+
     fn id(&self, number: usize) -> String {
         self.numbers
             .iter()
             .find(|(_, other)| **other == number)
             .map_or_else(String::new, |(id, _)| shown(&id.to_string()))
+    }
+}
+
+impl Ids<String> {
+    /// The place of the node of this id, for formats in which the first mention of a node is its declaration.
+    pub(super) fn node(&mut self, raw: &mut Raw, at: usize, id: &str) -> Result<usize, Fault> {
+        let place = self.mention(at, id.into())?;
+        if place == raw.nodes.len() {
+            raw.nodes.push(RawNode { id: id.into(), cells: Vec::new() });
+        }
+        Ok(place)
     }
 }

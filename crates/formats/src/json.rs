@@ -36,13 +36,8 @@ pub(super) fn read(text: &str, mapping: &Mapping) -> Result<Raw, Fault> {
             "there is no array `nodes` in the file; node-link JSON has `nodes` and `links`",
         ));
     }
-    let nodes = ids.nodes()?;
-    for edge in &mut raw.edges {
-        edge.directed = directed;
-        for end in [&mut edge.from, &mut edge.to] {
-            *end = nodes.get(*end).copied().unwrap_or_default();
-        }
-    }
+    ids.settle(&mut raw)?;
+    raw.edges.iter_mut().for_each(|edge| edge.directed = directed);
     Ok(raw)
 }
 

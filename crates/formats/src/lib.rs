@@ -25,15 +25,23 @@
 //! | `.graph` | REPETITA | REPETITA, with IGP weights, capacities and delays |
 //! | `.toml` | our own topology files | `topo convert`, or their users |
 //! | `.cch` | Rocketfuel | University of Washington, router-level maps of ISPs |
+//! | `.intra` | Rocketfuel's weights and latencies | University of Washington, `weights.intra` and `latencies.intra` |
+//! | `.txt` | SNDlib's native format | SNDlib |
+//! | `.brite`, `.txt` | BRITE | BRITE, ns-3, CloudSim |
+//! | `.csv`, `.tsv`, `.txt`, `.edges`, `.edgelist`, `.ncol` | edge lists and tables | networkx, igraph, Gephi, spreadsheets |
+//! | `.clab.yml` | containerlab's labs | containerlab |
 //!
 //! Loops, parallel edges and nodes without edges are kept; the analysis decides what they mean. The text is not
 //! trusted: its length and the limits here bound the memory, never the numbers that it claims.
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod brite;
+mod clab;
 mod gml;
 mod graphml;
 mod ids;
+mod intra;
 mod json;
 mod mapping;
 mod plausible;
@@ -43,6 +51,8 @@ mod raw;
 mod reading;
 mod repetita;
 mod rocketfuel;
+mod sndlib_native;
+mod table;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -83,21 +93,43 @@ pub fn read(text: &str, file_name: &str) -> Result<Graph, ParseError> {
 ///
 /// It fails, too, if the file has no key that is mapped.
 pub fn read_as(text: &str, file_name: &str, mapping: &Mapping) -> Result<(Graph, Reading), ParseError> {
-    let path = Path::new(file_name);
-    let lossy = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
-    if text.len() > MAX_TEXT {
-        return Err(ParseError::new("", 0, "the file is larger than 64 MiB; is it the right one?").in_file(file_name));
+    read_with(text, file_name, None, mapping)
+}
+
+/// The name of the file that [`read_with`] takes together with this one: Rocketfuel's latencies and weights belong together.
+pub fn companion(file_name: &str) -> Option<String> {
+    intra::companion(file_name)
+}
+
+/// Reads a topology file as [`read_as`] does, and with it the text and the name of its [`companion`].
+pub fn read_with(
+    text: &str,
+    file_name: &str,
+    companion: Option<(&str, &str)>,
+    mapping: &Mapping,
+) -> Result<(Graph, Reading), ParseError> {
+    let extension = Path::new(file_name).extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    for (text, name) in [Some((text, file_name)), companion].into_iter().flatten() {
+        if text.len() > MAX_TEXT {
+            return Err(ParseError::new("", 0, "the file is larger than 64 MiB; is it the right one?").in_file(name));
+        }
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let raw = match lossy(path.extension()).to_ascii_lowercase().as_str() {
+    let raw = match extension.as_str() {
         "graphml" | "xml" => graphml::read(text, mapping),
         "graph" => repetita::read(text, mapping),
         "gml" => gml::read(text, mapping),
         "json" => json::read(text, mapping),
         "cch" => rocketfuel::read(text),
+        "intra" => intra::read(text, file_name, companion.map(|(text, _)| text), mapping),
+        "yml" | "yaml" => clab::read(text, mapping),
+        "brite" => brite::read(text, mapping),
+        "txt" if text.starts_with(sndlib_native::MAGIC) => sndlib_native::read(text, mapping),
+        "txt" if text.starts_with(brite::MAGIC) => brite::read(text, mapping),
+        "csv" | "tsv" | "txt" | "edges" | "edgelist" | "ncol" => table::read(text, &extension, mapping),
         "toml" => {
             let topology = topology_file::parse(text).map_err(|error| error.in_file(file_name))?;
-            return Ok((Graph::of(&topology, &lossy(path.file_stem())), Reading::default()));
+            return Ok((Graph::of(&topology, &graph_name(file_name)), Reading::default()));
         }
         other => return Err(unsupported(other).in_file(file_name)),
     };
@@ -105,12 +137,40 @@ pub fn read_as(text: &str, file_name: &str, mapping: &Mapping) -> Result<(Graph,
         true => Err(Fault::new(text.len(), "there is not one node in the file")),
         false => raw.resolve(mapping),
     });
-    let (graph, reading) = read.map_err(|fault| ParseError::new(text, fault.at, &fault.message).in_file(file_name))?;
-    Ok((Graph { name: lossy(path.file_stem()), ..graph }, reading))
+    let (graph, reading) = read.map_err(|Fault { at, message }| match companion {
+        // Places in the second text begin behind the first's end.
+        Some((second, name)) if at > text.len() => ParseError::new(second, at - text.len() - 1, &message).in_file(name),
+        _ => ParseError::new(text, at, &message).in_file(file_name),
+    })?;
+    Ok((Graph { name: graph_name(file_name), ..graph }, reading))
+}
+
+/// The name of the network in a file: the file's without its extension, or the folder's where all files have the same.
+fn graph_name(file_name: &str) -> String {
+    let path = Path::new(file_name);
+    let lossy = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
+    let stem = lossy(path.file_stem());
+    let stem = stem.strip_suffix(".clab").unwrap_or(&stem);
+    match stem.strip_suffix("weights").or_else(|| stem.strip_suffix("latencies")) {
+        Some(start) if intra::companion(file_name).is_some() => {
+            let folder = lossy(path.parent().and_then(Path::file_name));
+            let start = start.trim_end_matches(['.', '_', '-']);
+            if start.is_empty() && !folder.is_empty() {
+                folder
+            } else if start.is_empty() {
+                stem.into()
+            } else {
+                start.into()
+            }
+        }
+        _ => stem.into(),
+    }
 }
 
 fn unsupported(extension: &str) -> ParseError {
-    let known = "GraphML (.graphml, .xml), SNDlib (.xml), GML (.gml), node-link (.json), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)";
+    let known = "GraphML (.graphml, .xml), SNDlib (.xml, .txt), GML (.gml), node-link (.json), REPETITA (.graph), Rocketfuel (.cch, \
+                 .intra), BRITE (.brite), edge lists and tables (.csv, .tsv, .txt, .edges, .edgelist, .ncol), containerlab (.clab.yml) \
+                 and our own (.toml)";
     let message = match extension {
         "" => format!("the file's extension must name its format; known are {known}"),
         _ => format!("`.{}` is not a topology format; read are {known}", shown(extension)),

@@ -28,8 +28,11 @@ pub(super) fn complete(reading: &mut Reading, graph: &Graph) {
     let links = graph.links();
     let one_way = links.iter().filter(|link| !link.is_two_way()).count();
     if one_way > 0 {
-        let rest = Some(format!("{one_way} of {} links have one direction only", links.len()));
-        reading.taken.push(Taken { rest, ..Taken::of("directions", None, links.len()) });
+        let rest = format!("{one_way} of {} links have one direction only", links.len());
+        match reading.taken.iter_mut().find(|taken| taken.kind == "directions") {
+            Some(taken) => taken.rest = Some(taken.rest.take().map_or(rest.clone(), |said| format!("{said}; {rest}"))),
+            None => reading.taken.push(Taken { rest: Some(rest), ..Taken::of("directions", None, links.len()) }),
+        }
     }
     let key = |kind: &str| {
         let taken = reading.taken.iter().find(|taken| taken.kind == kind);

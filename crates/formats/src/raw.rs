@@ -18,6 +18,10 @@ pub(super) struct Raw {
     pub(super) keys: Vec<Key>,
     pub(super) nodes: Vec<RawNode>,
     pub(super) edges: Vec<RawEdge>,
+    /// How it was decided which edges have one direction, where that is not the format's.
+    pub(super) directions: Option<Taken>,
+    /// What is left out of the file.
+    pub(super) warnings: Vec<String>,
 }
 
 /// A key of nodes, of edges or of both.
@@ -114,6 +118,7 @@ impl Raw {
         self.check_mapped(mapping)?;
         let used = vec![false; self.keys.len()];
         let mut columns = Columns { raw: &self, mapping, used, reading: Reading::default() };
+        columns.reading.warnings.extend(self.warnings.iter().cloned());
         let names = columns.choose(true, Role::Name, |text| Ok(text.to_owned()))?;
         let degrees = |what| move |text: &str| quantity::number(what, text);
         let longitudes = columns.choose(true, Role::Longitude, degrees("longitude"))?;
@@ -154,6 +159,7 @@ impl Raw {
         reading.taken = vec![names, positions, rates, delays, weights];
         // Without such a key nodes have the names that the format gives them.
         reading.taken.retain(|taken| taken.kind != "names" || taken.key.is_some());
+        reading.taken.extend(self.directions.clone());
         plausible::complete(&mut reading, &graph);
         Ok((graph, reading))
     }

@@ -2,6 +2,7 @@ mod conversion;
 mod dialects;
 mod errors;
 mod properties;
+mod tables;
 
 use sidestep_net::{GraphEdge, GraphNode, Rate, Span};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Fault;
+use super::{Fault, raw::Text};
 
 /// A piece of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,5 +54,11 @@ impl<'t> Piece<'t> {
     /// A complaint about this piece.
     pub(super) fn fault(self, message: impl Into<String>) -> Fault {
         Fault::new(self.at, message)
+    }
+}
+
+impl From<Piece<'_>> for Text {
+    fn from(piece: Piece<'_>) -> Self {
+        Text { at: piece.at, text: piece.text.into() }
     }
 }

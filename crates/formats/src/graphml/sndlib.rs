@@ -22,11 +22,7 @@ pub(super) fn read(xml: Xml<'_>, mapping: &Mapping) -> Result<Raw, Fault> {
     let mut loader = Loader { xml, ids: Ids::new(), raw, geographical: true, mapping };
     loader.walk()?;
     let Loader { mut raw, ids, .. } = loader;
-    let nodes = ids.nodes()?;
-    for edge in &mut raw.edges {
-        (edge.from, edge.to) =
-            (nodes.get(edge.from).copied().unwrap_or_default(), nodes.get(edge.to).copied().unwrap_or_default());
-    }
+    ids.settle(&mut raw)?;
     Ok(raw)
 }
 

@@ -56,8 +56,8 @@ fn an_error_shows_the_line_and_the_place_in_it() {
 #[test]
 fn other_formats_are_refused_with_those_that_are_read() {
     assert_snapshot!(complaint("", "a.gml"), @"a.gml:1:1: there is no `graph [` in the file");
-    assert_snapshot!(complaint("", "a.svg"), @"a.svg:1:1: `.svg` is not a topology format; read are GraphML (.graphml, .xml), SNDlib (.xml), GML (.gml), node-link (.json), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
-    assert_snapshot!(complaint("", "cch"), @"cch:1:1: the file's extension must name its format; known are GraphML (.graphml, .xml), SNDlib (.xml), GML (.gml), node-link (.json), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
+    assert_snapshot!(complaint("", "a.svg"), @"a.svg:1:1: `.svg` is not a topology format; read are GraphML (.graphml, .xml), SNDlib (.xml, .txt), GML (.gml), node-link (.json), REPETITA (.graph), Rocketfuel (.cch, .intra), BRITE (.brite), edge lists and tables (.csv, .tsv, .txt, .edges, .edgelist, .ncol), containerlab (.clab.yml) and our own (.toml)");
+    assert_snapshot!(complaint("", "cch"), @"cch:1:1: the file's extension must name its format; known are GraphML (.graphml, .xml), SNDlib (.xml, .txt), GML (.gml), node-link (.json), REPETITA (.graph), Rocketfuel (.cch, .intra), BRITE (.brite), edge lists and tables (.csv, .tsv, .txt, .edges, .edgelist, .ncol), containerlab (.clab.yml) and our own (.toml)");
 }
 
 #[test]

@@ -8,16 +8,24 @@ use super::{
     super::*,
     GRAPHML, REPETITA, ROCKETFUEL,
     dialects::{GML, NODE_LINK},
+    tables::{BRITE, CLAB, CSV, DICT, LIST, NATIVE, WEIGHTS},
     undirected,
 };
 
 /// A good file of each format.
-const GOOD: [(&str, &str); 5] = [
+const GOOD: [(&str, &str); 12] = [
     (GRAPHML, "good.graphml"),
     (REPETITA, "good.graph"),
     (ROCKETFUEL, "good.cch"),
     (GML, "good.gml"),
     (NODE_LINK, "good.json"),
+    (NATIVE, "good.txt"),
+    (BRITE, "good.brite"),
+    (CSV, "good.csv"),
+    (LIST, "good.edges"),
+    (DICT, "good.edgelist"),
+    (WEIGHTS, "weights.intra"),
+    (CLAB, "good.clab.yml"),
 ];
 
 /// One or more nodes, and pairs of them; pairs may repeat, and a pair may be a loop.

@@ -1,0 +1,14 @@
+//! Any text is read as BRITE or refused, and edges have nodes of the graph for ends.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sidestep_formats as formats;
+
+fuzz_target!(|text: &str| {
+    match formats::read(text, "fuzz.brite") {
+        Ok(graph) => assert!(graph.edges.iter().all(|edge| edge.from.max(edge.to) < graph.nodes.len())),
+        // Printing it must not fail either.
+        Err(error) => assert!(error.line <= text.split('\n').count() && !error.to_string().is_empty()),
+    }
+});
