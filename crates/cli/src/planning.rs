@@ -26,6 +26,7 @@ mod traffic;
 mod worlds;
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io::Read,
@@ -74,6 +75,15 @@ pub fn run(command: Command) -> Outcome {
     }
 }
 
+/// Results, and how the network that they are of was read; for JSON.
+#[derive(Serialize)]
+struct WithReading<'a, T> {
+    #[serde(flatten)]
+    results: &'a T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reading: Option<Reading>,
+}
+
 /// Prints a value as JSON.
 fn print_json(value: &impl Serialize) -> Outcome {
     Ok(sidestep_command::print_json(value)?)
@@ -94,19 +104,21 @@ fn scenario_text(path: &Path, set: &[Override]) -> Result<String, Failure> {
     }
 }
 
-/// Reads a scenario file, which its stem names if it does not name itself, for runs under this many seeds.
+/// Reads a scenario file, which its stem names if it does not name itself, for runs under this many seeds; and how the network
+/// was read that it names, if it does.
 ///
 /// Refuses one in which no traffic begins under any of them.
-fn read_scenario(path: &Path, set: &[Override], seeds: u32) -> Result<Scenario, Failure> {
+fn read_scenario(path: &Path, set: &[Override], seeds: u32) -> Result<(Scenario, Option<Reading>), Failure> {
     let stem = path.file_stem().map_or_else(|| "scenario".into(), |stem| stem.to_string_lossy().into_owned());
     let text = scenario_text(path, set)?;
     let in_file = |error: ParseError| Failure::usage(error.in_file(path.display().to_string()));
-    let mut scenario = Scenario::parse_with_files(&text, &stem, &Beside(path)).map_err(in_file)?;
+    let files = Beside { scenario: path, reading: RefCell::default() };
+    let mut scenario = Scenario::parse_with_files(&text, &stem, &files).map_err(in_file)?;
     catalogue().resolve_read(&mut scenario, &text).map_err(in_file)?;
     let idle = scenario.idle((0..seeds).map(|number| scenario.seed.wrapping_add(number.into())));
     match idle {
         Some((place, message)) => Err(in_file(Scenario::error_at(&text, place, &message))),
-        None => Ok(scenario),
+        None => Ok((scenario, files.reading.into_inner())),
     }
 }
 
@@ -118,11 +130,15 @@ fn catalogue() -> Catalogue {
 }
 
 /// What a scenario file names: other files beside it, and networks beside it or published.
-struct Beside<'a>(&'a Path);
+struct Beside<'a> {
+    scenario: &'a Path,
+    /// How the last network was read.
+    reading: RefCell<Option<Reading>>,
+}
 
 impl Files for Beside<'_> {
     fn text(&self, name: &str) -> Result<String, String> {
-        let file = self.0.with_file_name(name);
+        let file = self.scenario.with_file_name(name);
         let mut text = String::new();
         let read = File::open(&file).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
         match read {
@@ -133,7 +149,7 @@ impl Files for Beside<'_> {
     }
 
     fn network(&self, name: &str, map: &BTreeMap<String, String>) -> Result<Graph, String> {
-        let beside = self.0.with_file_name(name);
+        let beside = self.scenario.with_file_name(name);
         let name = if beside.is_file() { beside.to_string_lossy() } else { name.into() };
         let data = std::env::var_os(DATA).map(PathBuf::from);
         let mut mapping = Mapping::default();
@@ -143,6 +159,7 @@ impl Files for Beside<'_> {
         let read = sidestep_repro::topology_as(data.as_deref(), &name, &mapping);
         let (graph, reading) = read.map_err(|error| error.to_string())?;
         say_reading(&graph, &reading);
+        self.reading.replace(Some(reading));
         Ok(graph)
     }
 }

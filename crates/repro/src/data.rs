@@ -254,12 +254,21 @@ fn read_topology(path: &Path) -> Result<Graph, DataError> {
 }
 
 fn read_as(path: &Path, mapping: &Mapping) -> Result<(Graph, Reading), DataError> {
+    let name = path.to_string_lossy();
+    let text = text_of(path)?;
+    let other = formats::companion(&name).filter(|other| Path::new(other).is_file());
+    let other = other.map(|name| text_of(Path::new(&name)).map(|text| (text, name))).transpose()?;
+    let other = other.as_ref().map(|(text, name)| (text.as_str(), name.as_str()));
+    formats::read_with(&text, &name, other, mapping).map_err(DataError::Parse)
+}
+
+/// The text of a file that is not too large to be read.
+fn text_of(path: &Path) -> Result<String, DataError> {
     let failed = |source| DataError::File { path: path.to_path_buf(), source };
     if fs::metadata(path).map_err(failed)?.len() > MAX_TEXT as u64 {
         return Err(failed(io::Error::other("is larger than 64 MiB")));
     }
-    let bytes = fs::read(path).map_err(failed)?;
-    formats::read_as(&String::from_utf8_lossy(&bytes), &path.to_string_lossy(), mapping).map_err(DataError::Parse)
+    Ok(String::from_utf8_lossy(&fs::read(path).map_err(failed)?).into_owned())
 }
 
 fn data_directory(given: Option<&Path>) -> PathBuf {

@@ -7,7 +7,7 @@ use sidestep_repro::Worlds;
 use sidestep_results::{Comparison, World};
 use sidestep_scenario::{Scenario, SystemSpec};
 
-use super::{NEEDS_ROOT, equivalence, print_json, read_scenario, save, worlds::Real};
+use super::{NEEDS_ROOT, WithReading, equivalence, print_json, read_scenario, save, worlds::Real};
 use crate::planning::{
     args::CompareArgs,
     failure::{Failure, Outcome},
@@ -16,7 +16,7 @@ use crate::planning::{
 /// Runs `sidestep compare …`.
 pub fn run(args: CompareArgs) -> Outcome {
     let [one, other] = args.worlds[..] else { return Err(Failure::usage("name two worlds, such as sim,lab")) };
-    let scenario = read_scenario(&args.scenario, &args.set, if args.equivalence { args.seeds } else { 1 })?;
+    let (scenario, reading) = read_scenario(&args.scenario, &args.set, if args.equivalence { args.seeds } else { 1 })?;
     // Before the other world has run for nothing.
     if [one, other].contains(&World::Lab) && !sidestep_linux::is_root() {
         return Err(Failure::environment(NEEDS_ROOT));
@@ -51,7 +51,7 @@ pub fn run(args: CompareArgs) -> Outcome {
     save(&out.join("index.html"), &comparison.page())?;
     save(&out.join("compare.json"), &(serde_json::to_string_pretty(&comparison).map_err(Failure::run)? + "\n"))?;
     if args.json {
-        return print_json(&comparison);
+        return print_json(&WithReading { results: &comparison, reading });
     }
     print(&comparison);
     println!("Both curves: {}", out.join("index.html").display());

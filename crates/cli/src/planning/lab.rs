@@ -6,7 +6,7 @@ use sidestep_lab::{LabError, RunOptions, clean, run as run_lab};
 use sidestep_results::{RunResult, table};
 use sidestep_scenario::{Scenario, overrides::Override};
 
-use super::{NEEDS_ROOT, command_line, print_json, read_scenario, scenario_text, until_signalled};
+use super::{NEEDS_ROOT, WithReading, command_line, print_json, read_scenario, scenario_text, until_signalled};
 use crate::planning::{
     args::{Lab, LabRun},
     failure::{Failure, Outcome},
@@ -22,7 +22,7 @@ pub fn run(lab: Lab) -> Outcome {
 }
 
 fn run_scenario(args: LabRun) -> Outcome {
-    let scenario = read_scenario(&args.scenario, &args.set, 1)?;
+    let (scenario, reading) = read_scenario(&args.scenario, &args.set, 1)?;
     if !sidestep_linux::is_root() {
         return Err(Failure::environment(NEEDS_ROOT));
     }
@@ -40,7 +40,7 @@ fn run_scenario(args: LabRun) -> Outcome {
     let result =
         run_lab(&options, &mut LabProgress::new()).map_err(|error| located(&args.scenario, &args.set, error))?;
     if args.json {
-        print_json(&result)?;
+        print_json(&WithReading { results: &result, reading })?;
     } else {
         println!("{}", table(&result));
         println!("Results, plot and page: {}", out.join("index.html").display());

@@ -12,7 +12,7 @@ use sidestep_scenario::{Flow, Scenario, SystemSpec};
 use sidestep_sim::{RunOptions, resume, run as run_sim};
 
 use super::{
-    command_line, print_json, read_scenario,
+    WithReading, command_line, print_json, read_scenario,
     refusals::{check_memory, located},
     sweep, until_signalled,
 };
@@ -31,7 +31,7 @@ pub fn run(sim: Sim) -> Outcome {
 }
 
 fn run_one(args: SimRun) -> Outcome {
-    let scenario = read_scenario(&args.scenario, &args.set, args.seeds)?;
+    let (scenario, reading) = read_scenario(&args.scenario, &args.set, args.seeds)?;
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
     if !args.force {
         check_memory(&scenario, u64::from(args.seeds) * systems.len() as u64)?;
@@ -58,7 +58,7 @@ fn run_one(args: SimRun) -> Outcome {
     let done = simulate(&options, &SimProgress::new());
     let (result, interrupted) = done.map_err(|error| located(&args.scenario, &args.set, error))?;
     if args.json {
-        print_json(&result)?;
+        print_json(&WithReading { results: &result, reading })?;
     } else {
         println!("{}", table(&result));
         if let Some(hint) = in_step(&options.scenario, args.seeds) {

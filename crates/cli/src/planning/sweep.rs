@@ -96,7 +96,7 @@ fn points(args: &SimSweep) -> Result<Vec<Point>, Failure> {
         set.reverse();
         let values: Vec<String> = set.iter().map(Override::value).collect();
         let set: Vec<Override> = args.set.iter().cloned().chain(set).collect();
-        let scenario =
+        let (scenario, _) =
             read_scenario(&args.scenario, &set, args.seeds).map_err(|error| error.within(&values.join(", ")))?;
         Ok(Point { values, set, scenario })
     };

@@ -196,7 +196,10 @@ fn a_scenario_may_name_a_published_network_or_a_file_beside_it() {
     room.run(&["sim", "run", &named, "--set", "topology.rate=20Mbit/s", "--out", "short"]).is_fine();
     let table =
         room.write("table.toml", &format!("{head}[topology]\nnetwork = \"zoo/Abilene\"\nrate = \"20 Mbit/s\"\n{rest}"));
-    room.run(&["sim", "run", &table, "--out", "published"]).is_fine();
+    let run = room.run(&["sim", "run", &table, "--out", "published", "--json"]);
+    run.is_fine();
+    let run: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((&run["world"], &run["reading"]["taken"][0]["kind"]), (&"sim".into(), &"names".into()));
     let resolved = fs::read_to_string(room.path("published").join("scenario.resolved.toml")).unwrap();
     let short = fs::read_to_string(room.path("short").join("scenario.resolved.toml")).unwrap();
     assert_eq!(

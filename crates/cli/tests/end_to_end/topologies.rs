@@ -34,6 +34,20 @@ fn a_file_is_described_pruned_and_drawn() {
 }
 
 #[test]
+fn weights_and_latencies_of_rocketfuel_are_read_together() {
+    let room = Room::new();
+    let weights = room.write("1221.weights.intra", "Perth1 Sydney2 2\nSydney2 Perth1 3\n");
+    room.write("1221.latencies.intra", "Sydney2 Perth1 17\nPerth1 Sydney2 17\n");
+    let info = json(&room.run(&["topo", "info", &weights, "--json"]));
+    assert_eq!((&info["name"], &info["nodes"], &info["links"]), (&"1221".into(), &2.into(), &1.into()));
+    let known = |kind: &str| {
+        let taken = info["reading"]["taken"].as_array().unwrap().iter().find(|taken| taken["kind"] == kind).unwrap();
+        taken["known"].clone()
+    };
+    assert_eq!((known("weights"), known("delays")), (2.into(), 2.into()));
+}
+
+#[test]
 fn what_was_read_of_a_file_is_printed_and_a_mapping_changes_it() {
     let room = Room::new();
     let ring: String = (0..4)

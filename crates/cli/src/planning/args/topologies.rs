@@ -33,7 +33,8 @@ pub struct ReadArgs {
 /// A topology, and how it is read.
 #[derive(Debug, Args)]
 pub struct TopologyArgs {
-    /// A file (.graphml, .xml, .gml, .json, .graph, .cch, .toml), or a published topology such as Cogentco, zoo/Abilene or 1221
+    /// A file (.graphml, .xml, .gml, .json, .csv, .txt, .graph, .cch, .intra, .brite, .clab.yml, .toml), or a published topology
+    /// such as Cogentco, zoo/Abilene or 1221
     pub topology: String,
     /// Where the published topologies are
     #[command(flatten)]
@@ -161,7 +162,8 @@ pub enum Paths {
 /// `sidestep paths between`.
 #[derive(Debug, Args)]
 pub struct BetweenArgs {
-    /// A file (.graphml, .xml, .gml, .json, .graph, .cch, .toml), or a published topology such as Cogentco, zoo/Abilene or 1221
+    /// A file (.graphml, .xml, .gml, .json, .csv, .txt, .graph, .cch, .intra, .brite, .clab.yml, .toml), or a published topology
+    /// such as Cogentco, zoo/Abilene or 1221
     pub topology: String,
     /// Where paths begin
     pub from: String,
