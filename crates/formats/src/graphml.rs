@@ -5,7 +5,7 @@
 //! needs entities of its own. SNDlib's XML is another vocabulary, and is read by [`sndlib`].
 
 mod sndlib;
-mod xml;
+pub(crate) mod xml;
 
 use std::collections::BTreeMap;
 

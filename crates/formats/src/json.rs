@@ -102,21 +102,21 @@ fn cell(
 }
 
 /// A JSON text that is read from left to right.
-struct Json<'t> {
-    text: &'t str,
-    at: usize,
+pub(crate) struct Json<'t> {
+    pub(crate) text: &'t str,
+    pub(crate) at: usize,
 }
 
 impl<'t> Json<'t> {
     /// The rest of the text behind white space.
-    fn rest(&mut self) -> &'t str {
+    pub(crate) fn rest(&mut self) -> &'t str {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let word = rest.trim_start_matches([' ', '\t', '\r', '\n']);
         self.at += rest.len() - word.len();
         word
     }
 
-    fn expected(&mut self, what: &str) -> Fault {
+    pub(crate) fn expected(&mut self, what: &str) -> Fault {
         let rest = self.rest();
         let found: String = rest.chars().take(10).collect();
         let found = if found.is_empty() { "the end".into() } else { format!("`{}`", shown(&found)) };
@@ -124,19 +124,22 @@ impl<'t> Json<'t> {
     }
 
     /// Takes this character if it is the next one.
-    fn takes(&mut self, c: char) -> bool {
+    pub(crate) fn takes(&mut self, c: char) -> bool {
         let takes = self.rest().starts_with(c);
         self.at += usize::from(takes) * c.len_utf8();
         takes
     }
 
     /// Whether an object or an array begins.
-    fn is_nested(&mut self) -> bool {
+    pub(crate) fn is_nested(&mut self) -> bool {
         self.rest().starts_with(['{', '['])
     }
 
     /// An object: each member with its place and its key; `each` reads the value.
-    fn members(&mut self, mut each: impl FnMut(&mut Self, usize, &str) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub(crate) fn members(
+        &mut self,
+        mut each: impl FnMut(&mut Self, usize, &str) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         if !self.takes('{') {
             return Err(self.expected("an object, `{`,"));
         }
@@ -158,7 +161,7 @@ impl<'t> Json<'t> {
     }
 
     /// An array; `each` reads an element.
-    fn elements(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub(crate) fn elements(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), Fault>) -> Result<(), Fault> {
         if !self.takes('[') {
             return Err(self.expected("an array, `[`,"));
         }
@@ -175,7 +178,7 @@ impl<'t> Json<'t> {
     }
 
     /// A number, a word or a string, as text; `None` of `null`.
-    fn scalar(&mut self) -> Result<Option<Text>, Fault> {
+    pub(crate) fn scalar(&mut self) -> Result<Option<Text>, Fault> {
         let rest = self.rest();
         let at = self.at;
         if rest.starts_with('"') {
@@ -192,7 +195,7 @@ impl<'t> Json<'t> {
         Ok((word != "null").then(|| Text { at, text: word.into() }))
     }
 
-    fn string(&mut self) -> Result<String, Fault> {
+    pub(crate) fn string(&mut self) -> Result<String, Fault> {
         if !self.takes('"') {
             return Err(self.expected("a string"));
         }
@@ -247,7 +250,7 @@ impl<'t> Json<'t> {
         }
     }
 
-    fn end(&mut self) -> Result<(), Fault> {
+    pub(crate) fn end(&mut self) -> Result<(), Fault> {
         if self.rest().is_empty() { Ok(()) } else { Err(self.expected("the end")) }
     }
 }

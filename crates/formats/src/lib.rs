@@ -1,10 +1,11 @@
-//! Published topologies, read into a [`Graph`] and printed from one.
+//! Published topologies, read into a [`Graph`] and printed from one, and demands between their nodes.
 //!
-//! There are two kinds of functions, and neither opens a file:
+//! There are three kinds of functions, and neither opens a file:
 //!
 //! - [`read`] and [`read_as`] parse a file's text; the extension of the file's name selects the format.
 //! - `print_…` returns a graph as text: [`print_graphml`], [`print_repetita`]. [`topology_file::print`] prints our own
 //!   format.
+//! - [`read_demands`] parses a traffic matrix for a graph; a [`Generator`] draws one.
 //!
 //! ```
 //! use sidestep_formats::{print_graphml, read};
@@ -38,6 +39,7 @@
 
 mod brite;
 mod clab;
+mod demands;
 mod gml;
 mod graphml;
 mod ids;
@@ -61,6 +63,7 @@ use std::{ffi::OsStr, path::Path};
 
 use sidestep_net::{Graph, ParseError, document::printable, topology_file};
 
+pub use demands::{DemandReading, DemandUnit, GenerateError, Generator, read_demands};
 pub use mapping::{MapError, Mapping, Role};
 pub use print::{print_graphml, print_repetita};
 pub use reading::{Reading, Taken};

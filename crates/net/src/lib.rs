@@ -19,6 +19,7 @@
 //! # Ok::<(), sidestep_net::TopologyError>(())
 //! ```
 
+mod demands;
 pub mod document;
 pub mod generate;
 mod graph;
@@ -32,6 +33,7 @@ pub mod topology_file;
 mod units;
 mod weights;
 
+pub use demands::{Demand, TrafficMatrix};
 pub use document::{Files, ParseError};
 pub use generate::{At, Attached, Backbone, Dumbbell, FatTree, ParallelPaths, Part};
 pub use graph::{

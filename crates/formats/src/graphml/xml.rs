@@ -17,35 +17,35 @@ const MAX_DEPTH: usize = 64;
 const MAX_ATTRIBUTES: usize = 64;
 
 /// The start of an element.
-pub(super) struct Tag {
+pub(crate) struct Tag {
     /// Where its `<` stands.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// Without the prefix of its namespace.
-    pub(super) name: String,
+    pub(crate) name: String,
     attributes: Vec<(String, String)>,
 }
 
 /// A place in an XML text, within the elements that are open there.
-pub(super) struct Xml<'t> {
+pub(crate) struct Xml<'t> {
     reader: Reader<&'t [u8]>,
     open: Vec<String>,
 }
 
 impl Tag {
     /// The value of an attribute.
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// The value of an attribute that the element must have.
-    pub(super) fn need(&self, name: &str) -> Result<&str, Fault> {
+    pub(crate) fn need(&self, name: &str) -> Result<&str, Fault> {
         self.get(name)
             .ok_or_else(|| Fault::new(self.at, format!("`{}` needs the attribute `{name}`", shown(&self.name))))
     }
 }
 
 impl<'t> Xml<'t> {
-    pub(super) fn new(text: &'t str) -> Self {
+    pub(crate) fn new(text: &'t str) -> Self {
         let mut reader = Reader::from_str(text);
         reader.config_mut().expand_empty_elements = true;
         Xml { reader, open: Vec::new() }
@@ -54,7 +54,7 @@ impl<'t> Xml<'t> {
     /// Opens the next element within the open one. If there is none, closes the open one and returns `None`.
     ///
     /// Outside of all elements `None` is the end of the text.
-    pub(super) fn child(&mut self) -> Result<Option<Tag>, Fault> {
+    pub(crate) fn child(&mut self) -> Result<Option<Tag>, Fault> {
         loop {
             match self.event()? {
                 (at, Event::Start(start)) => return self.enter(at, &start).map(Some),
@@ -71,7 +71,7 @@ impl<'t> Xml<'t> {
     }
 
     /// Closes the open element without looking at what is in it.
-    pub(super) fn skip(&mut self) -> Result<(), Fault> {
+    pub(crate) fn skip(&mut self) -> Result<(), Fault> {
         let outside = self.open.len().saturating_sub(1);
         while self.open.len() > outside {
             match self.event()? {
@@ -84,7 +84,7 @@ impl<'t> Xml<'t> {
     }
 
     /// Closes the open element and returns its text and the offset where that begins. Elements in it are skipped.
-    pub(super) fn text(&mut self) -> Result<(usize, String), Fault> {
+    pub(crate) fn text(&mut self) -> Result<(usize, String), Fault> {
         let begin = self.position();
         let mut all = String::new();
         loop {
@@ -108,7 +108,7 @@ impl<'t> Xml<'t> {
     }
 
     /// Closes the open element and returns the text of the first element of this name in it, and where that begins.
-    pub(super) fn text_of(&mut self, name: &str) -> Result<(usize, String), Fault> {
+    pub(crate) fn text_of(&mut self, name: &str) -> Result<(usize, String), Fault> {
         let mut found = (self.position(), String::new());
         let mut depth = 0;
         loop {
