@@ -1,7 +1,7 @@
 //! How much traffic a network carries between many pairs at once.
 //!
 //! The maximum flow is a linear program, which HiGHS solves. This is the only crate that needs a solver, with its feature `highs`;
-//! the maximum flow of a single pair is in `sidestep-paths`. There are five kinds of items:
+//! the maximum flow of a single pair is in `sidestep-paths`. There are six kinds of items:
 //!
 //! - **The input.** [`FlowNetwork`] has the arcs with capacities and weights; it is made from arcs (`new`), a topology
 //!   (`of`) or a published graph (`of_net`). [`FlowModel`] sets which paths the flow may take: a single path,
@@ -10,6 +10,8 @@
 //!   a set of pairs; [`FlowProgram::solve_each`] solves several models, each from the solution of one before.
 //! - **The result.** [`MaxFlow`] has the flow, the paths in use and the dual bound; [`MaxFlow::gap`] compares flow and
 //!   bound.
+//! - **Demands.** [`Forwarding`] has what [`FlowDemand`]s put on arcs along shortest paths, before and after failures;
+//!   [`least_utilisation`] routes them such that the most utilised arc is utilised least.
 //! - **The ceiling.** [`Ceiling`] is what a scenario's hosts can carry together at most.
 //! - **Experiments.** [`Sampling`] draws pairs of routers with heavy hitters. [`in_parallel`] spreads steps over all
 //!   processors; a [`Watch`] follows them and may stop them.
@@ -28,8 +30,10 @@
 //! ```
 
 mod ceiling;
+mod least;
 #[cfg(feature = "highs")]
 mod live;
+mod loads;
 mod master;
 mod network;
 #[cfg(not(feature = "highs"))]
@@ -37,11 +41,18 @@ mod no_live;
 mod pricing;
 mod program;
 mod sampling;
+#[cfg(not(feature = "highs"))]
+#[path = "no_shift.rs"]
+mod shift;
+#[cfg(feature = "highs")]
+mod shift;
 mod solved;
 mod tree;
 mod watch;
 
 pub use ceiling::Ceiling;
+pub use least::{LeastUtilisation, Routes, least_utilisation};
+pub use loads::{FlowDemand, Forwarding, Loads};
 pub use network::{FlowArc, FlowError, FlowNetwork, MAX_GAP};
 pub use program::{FlowModel, FlowProgram, MaxFlow, PathFlow};
 pub use sampling::{Pairs, Rounding, Sampling};

@@ -72,6 +72,12 @@ pub enum FlowError {
         /// The node.
         node: NodeId,
     },
+    /// A demand that is not above zero and finite.
+    #[error("a demand of {rate} is not above zero and finite")]
+    Rate {
+        /// Its rate.
+        rate: f64,
+    },
     /// More nodes or arcs than the program can hold.
     #[error("{count} {what} are too many; there may be {limit}")]
     TooLarge {
@@ -168,9 +174,7 @@ impl FlowNetwork {
     /// Nodes are the net's. Arcs are in the order of the graph's edges; loops are left out. A rate of zero is no limit: the
     /// arc carries more than all that have one together.
     pub fn of_net(graph: &Graph, net: &Net, unknown: Rate) -> Result<Self, FlowError> {
-        let mut order: Vec<u32> =
-            (0..net.arc_count() as u32).filter(|arc| net.has(*arc) && net.tail(*arc) != net.tail(arc ^ 1)).collect();
-        order.sort_by_key(|arc| (net.edge(*arc), *arc));
+        let order = FlowNetwork::arcs_of(net);
         let rate = |arc: &u32| graph.edges.get(net.edge(*arc)).and_then(|edge| edge.rate).unwrap_or(unknown);
         let rates: Vec<f64> = order.iter().map(|arc| rate(arc).bits_per_sec() as f64).collect();
         let limited: f64 = rates.iter().sum();
@@ -183,6 +187,27 @@ impl FlowNetwork {
         };
         let network = FlowNetwork::new(net.node_count(), order.into_iter().zip(&rates).map(arc).collect())?;
         Ok(FlowNetwork { limited: (!is_limited).then_some(limited), ..network })
+    }
+
+    /// The net's arcs in the order in which [`of_net`](FlowNetwork::of_net) takes them.
+    pub fn arcs_of(net: &Net) -> Vec<u32> {
+        let mut order: Vec<u32> =
+            (0..net.arc_count() as u32).filter(|arc| net.has(*arc) && net.tail(*arc) != net.tail(arc ^ 1)).collect();
+        order.sort_by_key(|arc| (net.edge(*arc), *arc));
+        order
+    }
+
+    /// What an arc carries at most; `None` if nothing limits it.
+    pub fn limit(&self, arc: usize) -> Option<f64> {
+        let capacity = self.arcs.get(arc)?.capacity;
+        (!self.limited.is_some_and(|limited| capacity > limited)).then_some(capacity)
+    }
+
+    /// The largest share of its capacity that an arc's load takes, and the arc; of equal ones the first. `None` if no arc
+    /// with a limit has a load.
+    pub fn busiest(&self, loads: &[f64]) -> Option<(usize, f64)> {
+        let used = (0..self.arcs.len()).zip(loads).filter_map(|(arc, load)| Some((arc, load / self.limit(arc)?)));
+        used.filter(|(_, share)| *share > 0.0).reduce(|most, next| if next.1 > most.1 { next } else { most })
     }
 
     /// Whether a flow is larger than the arcs with a limit let pass.

@@ -19,6 +19,11 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn new(network: &FlowNetwork, to: usize) -> Self {
+        Tree::without(network, to, &[])
+    }
+
+    /// The DAG after the failure of these arcs.
+    pub(super) fn without(network: &FlowNetwork, to: usize, failed: &[u32]) -> Self {
         let mut distance = vec![u64::MAX; network.node_count()];
         let mut order = Vec::new();
         let mut queue = BinaryHeap::from([Reverse((0, to as u32))]);
@@ -28,8 +33,8 @@ impl Tree {
             }
             distance[node as usize] = far;
             order.push(node);
-            for &arc in network.incoming(node as usize) {
-                let arc = network.arc(arc);
+            for arc in network.incoming(node as usize).iter().filter(|arc| !failed.contains(arc)) {
+                let arc = network.arc(*arc);
                 if distance[arc.from.index()] == u64::MAX {
                     queue.push(Reverse((far + arc.weight, arc.from.0)));
                 }
@@ -43,7 +48,8 @@ impl Tree {
                 let beyond = distance[arc.to.index()];
                 beyond != u64::MAX && beyond + arc.weight == distance[arc.from.index()]
             };
-            tree.next.extend(network.outgoing(node as usize).iter().filter(shortest));
+            let up = network.outgoing(node as usize).iter().filter(|arc| !failed.contains(arc));
+            tree.next.extend(up.filter(shortest));
             tree.first[node as usize] = (begin, tree.next.len() as u32);
         }
         tree
@@ -54,6 +60,33 @@ impl Tree {
     pub(super) fn next(&self, node: usize) -> &[u32] {
         let (begin, end) = self.first[node];
         &self.next[begin as usize..end as usize]
+    }
+
+    /// Whether a shortest path takes this arc.
+    pub(super) fn uses(&self, network: &FlowNetwork, arc: u32) -> bool {
+        self.next(network.arc(arc).from.index()).contains(&arc)
+    }
+
+    /// Whether the destination can be reached from a node.
+    pub(super) fn reaches(&self, node: usize) -> bool {
+        !self.next(node).is_empty() || self.order.first() == Some(&(node as u32))
+    }
+
+    /// Forwards what each node has to send, in `rates`, and adds it to `loads` by arc; `rates` is zero then but at the
+    /// destination. `one` sends all over the first arc, instead of the same share over each.
+    pub(super) fn forward(&self, network: &FlowNetwork, one: bool, rates: &mut [f64], loads: &mut [f64]) {
+        for node in self.nodes().rev() {
+            let rate = std::mem::take(&mut rates[node]);
+            if rate > 0.0 {
+                let next = self.next(node);
+                let next = if one { &next[..1] } else { next };
+                let each = rate / next.len() as f64;
+                for &arc in next {
+                    loads[arc as usize] += each;
+                    rates[network.arc(arc).to.index()] += each;
+                }
+            }
+        }
     }
 
     /// All nodes but the destination from which it can be reached, nearest first.
