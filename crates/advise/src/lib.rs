@@ -1,13 +1,15 @@
 //! What a topology could gain from moving traffic to other paths, and what that takes.
 //!
 //! Every result is a function of its arguments. The long computations use all processors, and a
-//! [`Watch`](sidestep_maxflow::Watch) follows them and may stop them. There are three kinds of items:
+//! [`Watch`](sidestep_maxflow::Watch) follows them and may stop them. There are four kinds of items:
 //!
 //! - **Advice.** [`Subject::new`] selects the routers of a published graph, and [`advise`] computes their [`Advice`]:
 //!   path diversity, the number of segments that is enough, the gain in throughput, and the links that pairs rely on.
 //!   Methods such as [`Advice::headline`] put it into words.
 //! - **Maximum flows.** [`Question::answer`] solves the programs of randomly drawn pairs under several models;
 //!   [`shares`] turns the [`Answer`] into the gains of each [`Share`] of pairs.
+//! - **Demands.** [`advise_demands`] computes what traffic matrices put on links, now and after each failure, and how far
+//!   they may grow, as [`DemandAdvice`].
 //! - **Capacities.** [`Capacities::new`] takes the rates of links from the file, and assumes one where the file has
 //!   none.
 //!
@@ -44,6 +46,7 @@
 //! ```
 
 mod advice;
+mod demands;
 mod flows;
 mod gain;
 mod gains;
@@ -55,6 +58,9 @@ use sidestep_paths::analysis::NetError;
 use thiserror::Error;
 
 pub use advice::{Advice, Between, Limits, Options, Paths, Relied, Subject, advise};
+pub use demands::{
+    DemandAdvice, DemandOptions, Extent, Failure, LinkUse, MatrixAdvice, Routing, SeriesRow, advise_demands,
+};
 pub use flows::{Answer, Assumption, Capacities, Pair, Question};
 pub use gain::{Ended, Flow, Gained};
 pub use gains::{BASES, Gain, Gains, Model, Share, models, shares};
@@ -68,6 +74,12 @@ pub enum AdviseError {
     /// The network does not fit the analysis.
     #[error(transparent)]
     Net(#[from] NetError),
+    /// No traffic matrix was examined.
+    #[error("{0}: no traffic matrix was examined")]
+    NoDemands(String),
+    /// The network does not fit into a topology.
+    #[error("{0} does not fit into a topology: {1}")]
+    Topology(String, String),
     /// No flow can be computed of the network of this name.
     #[error("{name}: {}", flow_problem(.error))]
     Flow {

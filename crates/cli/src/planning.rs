@@ -9,6 +9,7 @@ mod bench;
 mod between;
 mod command_line;
 mod compare;
+mod demands;
 mod demo;
 mod equivalence;
 mod failure;

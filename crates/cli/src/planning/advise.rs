@@ -1,5 +1,6 @@
 //! `sidestep advise`: is there anything to gain in this network, and what does it take?
 
+mod demands;
 mod page;
 
 use std::path::{Path, PathBuf};
@@ -38,6 +39,9 @@ pub fn run(args: AdviseArgs) -> Outcome {
         return Err(Failure::usage("parallel links are paths of their own, and loops are none: leave the option out"));
     }
     let Loaded { graph, net: whole, reading } = load(&args.topology)?;
+    if !args.demands.demands.is_empty() {
+        return demands::run(&args, &graph, &whole, &reading);
+    }
     let subject = Subject::new(graph, whole)?;
     let name = &subject.graph.name;
     let page = args.out.clone().unwrap_or_else(|| PathBuf::from("out/advise").join(format!("{name}.html")));

@@ -254,8 +254,8 @@ impl Ended {
 
     /// The lines of standard error without those on how networks were read.
     fn complaints(&self) -> Vec<&str> {
-        const KINDS: [&str; 8] =
-            ["names", "positions", "rates", "delays", "weights", "directions", "ignored", "warning"];
+        const KINDS: [&str; 9] =
+            ["names", "positions", "rates", "delays", "weights", "directions", "demands", "ignored", "warning"];
         let is_reading = |line: &&str| KINDS.iter().any(|kind| line.contains(&format!(": {kind}: ")));
         self.stderr.lines().filter(|line| !is_reading(line)).collect()
     }

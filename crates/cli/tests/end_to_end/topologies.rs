@@ -254,3 +254,34 @@ fn without_data_there_is_the_topology_zoo_and_for_the_rest_the_error_shows_where
     let error = room.run(&["paths", "disjoint", &file]).error(2).to_string();
     assert!(error.contains("--between all, or --no-prune"), "{error}");
 }
+
+#[test]
+fn demands_are_put_on_links_before_and_after_failures() {
+    let room = Room::new();
+    let file = room.write("Ring.graphml", RING);
+    room.write("m.csv", "src,dst,rate\nPerth,2,6\nPerth,1,2\n");
+    let ask = ["advise", &file, "--default-rate", "10 Mbit/s", "--demands", "m.csv"];
+    let text = room.run(&ask);
+    text.is_fine();
+    let headline = "Ring: Under ECMP the network carries 1.25 times these demands, then Perth \u{2192} 1 is full; \
+                    1.25 times with any one link down; no routing carries more than 2.50 times.";
+    assert!(text.stdout.starts_with(headline), "{text:#?}");
+    assert!(text.stderr.contains("m: demands: of 2 pairs, Mbit/s assumed"), "{text:#?}");
+    let page = std::fs::read_to_string(room.path("out/advise/Ring-demands.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("80.0 % under ECMP"), "{page}");
+    let advice = json(&room.run(&[&ask[..], &["--demand-unit", "kbit/s", "--json"]].concat()));
+    assert_eq!(
+        (&advice["matrix"], &advice["total_mbps"], &advice["matrices"]),
+        (&"m".into(), &0.008.into(), &1.into())
+    );
+    let first = &advice["utilisation"][0];
+    assert_eq!((&first["ends"], &first["ecmp"]), (&serde_json::json!(["Perth", "1"]), &0.0008.into()));
+    let series = json(&room.run(&["advise", &file, "--demands", "m.csv", "--demands", "gravity:1 Gbit/s", "--json"]));
+    assert_eq!((&series["matrices"], series["series"].as_array().unwrap().len()), (&2.into(), 7));
+    room.write("m.csv", "src,dst,rate\nPert,2,6\n");
+    let refused = room.run(&ask);
+    assert!(
+        refused.stderr.contains("m.csv:2:1: the network has no node `Pert`; the nearest name is `Perth`"),
+        "{refused:#?}"
+    );
+}

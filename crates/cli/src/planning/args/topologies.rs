@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use sidestep_formats::Mapping;
+use sidestep_formats::{DemandUnit, Mapping};
 use sidestep_maxflow::{Pairs, Rounding};
 use sidestep_net::{Rate, Ratio, Span};
 use sidestep_paths::analysis::Remove;
@@ -263,6 +263,24 @@ pub struct AdviseArgs {
     /// The page with the map [default: out/advise/NAME.html]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Whose demands to advise on instead
+    #[command(flatten)]
+    pub demands: DemandArgs,
+}
+
+/// Demands between routers.
+#[derive(Debug, Args)]
+pub struct DemandArgs {
+    /// Traffic matrix (.demands, SNDlib's .xml or .txt, .csv, .json), a directory of them, or gravity:TOTAL or uniform:TOTAL
+    /// by --seed; may be repeated: a series
+    #[arg(long, value_name = "FILE")]
+    pub demands: Vec<String>,
+    /// Unit of demands without one, such as kbit/s [default: the format's, or Mbit/s]
+    #[arg(long, value_name = "UNIT", requires = "demands")]
+    pub demand_unit: Option<DemandUnit>,
+    /// Most node segments in a list over which demands are spread
+    #[arg(long, value_name = "N", default_value_t = 2, requires = "demands", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub max_segments: u8,
 }
 
 /// How pairs with heavy hitters are drawn.
