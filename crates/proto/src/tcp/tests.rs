@@ -246,7 +246,7 @@ fn capable(config: &Config) -> [bool; 6] {
 #[test]
 fn every_packet_of_dctcp_is_ecn_capable_and_of_others_new_data_alone() {
     for config in [config(), Config::linux()] {
-        let with = |algorithm, ecn| capable(&Config { algorithm, ecn, ..config.clone() });
+        let with = |algorithm, ecn| capable(&Config { algorithm, ecn, ..config });
         assert_eq!(with(Algorithm::Dctcp, true), [true; 6]);
         assert_eq!(with(Algorithm::Reno, true), [false, false, false, true, false, false]);
         assert_eq!(with(Algorithm::Dctcp, false), [false; 6]);
