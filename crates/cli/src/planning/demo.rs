@@ -36,6 +36,8 @@ struct Part {
     title: &'static str,
     file: &'static str,
     text: &'static str,
+    /// How many seeds the simulator runs it under: who shares a path with whom is chance.
+    seeds: u32,
 }
 
 /// Paths that are alike, where dice do as well as learning.
@@ -44,6 +46,7 @@ const EQUAL: Part = Part {
     title: "Six equal paths, and connections that send all the time",
     file: "six-paths.toml",
     text: include_str!("../../../../scenarios/six-paths.toml"),
+    seeds: 8,
 };
 /// Paths that differ, of which one dies.
 const UNLIKE: Part = Part {
@@ -51,6 +54,7 @@ const UNLIKE: Part = Part {
     title: "Four unlike paths, of which the best dies silently half-way, and short transfers",
     file: "unlike-paths.toml",
     text: include_str!("../../../../scenarios/unlike-paths.toml"),
+    seeds: 1,
 };
 /// Programs that know nothing of paths.
 const PROGRAMS: Part = Part {
@@ -58,6 +62,7 @@ const PROGRAMS: Part = Part {
     title: "Unmodified programs: nginx, curl and iperf3",
     file: "unmodified.toml",
     text: include_str!("../../../../scenarios/unmodified.toml"),
+    seeds: 1,
 };
 
 /// The report on the demonstration, which `demo.json` contains.
@@ -223,11 +228,11 @@ impl<'a> Stage<'a> {
             lateness: sidestep_engine::Lateness::default(),
             systems: scenario.systems.clone(),
             scenario,
-            seeds: 1,
+            seeds: part.seeds,
             out: Some(self.args.out.join(part.name)),
             all_records: false,
             trace: Vec::new(),
-            command: format!("sidestep sim run scenarios/{}", part.file),
+            command: format!("sidestep sim run scenarios/{} --seeds {}", part.file, part.seeds),
             stop: self.stop.clone(),
         };
         match sidestep_sim::run(&options, &SimProgress::new())? {

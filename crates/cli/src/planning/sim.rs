@@ -62,7 +62,7 @@ fn run_one(args: SimRun) -> Outcome {
     } else {
         println!("{}", table(&result));
         if let Some(hint) = in_step(&options.scenario, args.seeds) {
-            eprintln!("hint: {hint}");
+            println!("hint: {hint}");
         }
         println!("Results, plot and page: {}", out.join("index.html").display());
     }

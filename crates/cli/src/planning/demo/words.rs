@@ -56,14 +56,21 @@ pub enum Finding {
 
 /// The path changer beside dice and plain TCP in both parts, and beside ECMP in the first; what was not measured is left out.
 pub fn verdicts(equal: &RunResult, unlike: &RunResult, transfers: &Transfers) -> Vec<Verdict> {
-    let goodput =
-        |name: &str| equal.systems.get(name).map(|system| system.goodput_mbps).filter(|mbps| mbps.is_finite());
+    let goodput = |name: &str| {
+        let system = equal.systems.get(name)?;
+        let mean = system.repeated.as_ref().map_or(system.goodput_mbps, |seeds| seeds.goodput_mbps.mean);
+        Some(mean).filter(|mbps| mbps.is_finite())
+    };
     let carried = |other| {
         let (own, value) = (goodput("pathchanger")?, goodput(other)?);
         Some(Verdict::new(Case::EqualPaths, other, own, value, None))
     };
     let slowest = |other| {
-        let of = |name: &str| equal.systems.get(name)?.goodput_mbps_min;
+        let of = |name: &str| {
+            let system = equal.systems.get(name)?;
+            let mean = system.repeated.as_ref().and_then(|seeds| seeds.goodput_mbps_min).map(|mbps| mbps.mean);
+            mean.or(system.goodput_mbps_min)
+        };
         Some(Verdict::new(Case::SlowestConnection, other, of("pathchanger")?, of(other)?, None))
     };
     let took = |case, other, when| {
