@@ -32,8 +32,14 @@ pub struct Loads {
 /// Demands that the IGP forwards.
 pub struct Forwarding<'a> {
     network: &'a FlowNetwork,
-    /// By destination: its shortest paths, and what is sent to it.
-    towards: Vec<(usize, Tree, Vec<(usize, f64)>)>,
+    towards: Vec<Destination>,
+}
+
+/// A node, the shortest paths to it, and which node sends to it at which rate.
+struct Destination {
+    node: usize,
+    tree: Tree,
+    sent: Vec<(usize, f64)>,
 }
 
 impl<'a> Forwarding<'a> {
@@ -45,7 +51,8 @@ impl<'a> Forwarding<'a> {
             sent[demand.to.index()].push((demand.from.index(), demand.rate));
         }
         let some = sent.into_iter().enumerate().filter(|(_, sent)| !sent.is_empty());
-        Ok(Forwarding { network, towards: some.map(|(to, sent)| (to, Tree::new(network, to), sent)).collect() })
+        let towards = some.map(|(node, sent)| Destination { node, tree: Tree::new(network, node), sent }).collect();
+        Ok(Forwarding { network, towards })
     }
 
     /// The loads.
@@ -58,16 +65,16 @@ impl<'a> Forwarding<'a> {
         let arcs = self.network.arcs().len();
         let mut loads = Loads { single: vec![0.0; arcs], ecmp: vec![0.0; arcs], disconnected: 0.0 };
         let mut rates = vec![0.0; self.network.node_count()];
-        for (to, tree, sent) in &self.towards {
+        for Destination { node, tree, sent } in &self.towards {
             let changed = failed.iter().any(|arc| tree.uses(self.network, *arc));
-            let after = changed.then(|| Tree::without(self.network, *to, failed));
+            let after = changed.then(|| Tree::without(self.network, *node, failed));
             let tree = after.as_ref().unwrap_or(tree);
             for (one, loads) in [(true, &mut loads.single), (false, &mut loads.ecmp)] {
                 for (from, rate) in sent.iter().filter(|(from, _)| tree.reaches(*from)) {
                     rates[*from] += rate;
                 }
                 tree.forward(self.network, one, &mut rates, loads);
-                rates[*to] = 0.0;
+                rates[*node] = 0.0;
             }
             loads.disconnected +=
                 sent.iter().filter(|(from, _)| !tree.reaches(*from)).fold(0.0, |sum, (_, rate)| sum + rate);

@@ -50,6 +50,11 @@ impl<T> Named<T> {
         self.0.iter().map(|(_, value)| value)
     }
 
+    /// The values in order, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().map(|(_, value)| value)
+    }
+
     /// How many names there are.
     pub fn len(&self) -> usize {
         self.0.len()

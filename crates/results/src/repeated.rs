@@ -9,7 +9,7 @@ use crate::{SystemResult, measures};
 pub struct Repeated {
     /// How many seeds.
     pub seeds: u32,
-    /// All seeds gave the same, as nothing is drawn at random: the values are those of one run, and no interval is behind them.
+    /// All seeds gave the same, as where nothing is drawn at random: the values are those of one run, and have no interval.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub same: bool,
     /// Goodput in Mbit/s.

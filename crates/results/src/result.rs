@@ -243,6 +243,17 @@ impl RunResult {
     pub fn conclude(&mut self, catalogue: &Catalogue) {
         let most = self.systems.values().filter_map(|system| Some(system.repeated.as_ref()?.seeds)).max();
         self.seeds = most.unwrap_or(1);
+        for system in self.systems.values_mut() {
+            if let Some(same) = system.repeated.as_ref().filter(|repeated| repeated.same) {
+                let note = format!(
+                    "the seeds make no difference here: all {} gave the same, so there is no interval",
+                    same.seeds
+                );
+                if !system.notes.contains(&note) {
+                    system.notes.push(note);
+                }
+            }
+        }
         self.validity = validity::of(&self.systems);
         let roles = Roles::of(self, catalogue);
         let differences = paired::differences(self, roles.baseline.map(|baseline| baseline.name));

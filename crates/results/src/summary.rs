@@ -434,7 +434,7 @@ mod tests {
         assert!(!shown.contains('±') && shown.contains("┆       0.500 ┆"), "{shown}");
         for name in ["tcp", "pathchanger"] {
             assert!(
-                shown.contains(&format!("doubt: {name}: the seeds make no difference here: nothing is drawn")),
+                shown.contains(&format!("note: {name}: the seeds make no difference here: all 30 gave the same")),
                 "{shown}"
             );
         }

@@ -23,8 +23,6 @@ pub enum DoubtKind {
     FailedConnections,
     /// What the system promises did not hold.
     BrokenPromise,
-    /// All seeds gave the same, as nothing is drawn at random: they are one run.
-    SameSeeds,
 }
 
 /// A reason to doubt the measures of one system under one seed.
@@ -78,10 +76,6 @@ pub(crate) fn of(systems: &Named<SystemResult>) -> Vec<Validity> {
             let first = shortened(texts.into_iter().next().unwrap_or_default());
             let entry = |text: String| Validity { kind, system: name.to_owned(), text: text + &among };
             found.extend(first.into_iter().map(entry));
-        }
-        if system.repeated.as_ref().is_some_and(|repeated| repeated.same) {
-            let text = "the seeds make no difference here: nothing is drawn, and no interval can be given".into();
-            found.push(Validity { kind: DoubtKind::SameSeeds, system: name.to_owned(), text });
         }
     }
     found

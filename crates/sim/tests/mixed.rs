@@ -63,7 +63,7 @@ fn flows_of_two_systems_share_a_run() {
         rows.map(|row| number(row, column)).sum()
     };
     assert_eq!((of("plain", "moves"), flows.len()), (0.0, 8));
-    assert!(of("changed", "moves") > 10.0);
+    assert!(of("changed", "moves") > 3.0, "{}", of("changed", "moves"));
     // Plain TCP has its shortest path, which the others leave to it as far as they can.
     let (plain, changed) = (of("plain", "goodput_mbps"), of("changed", "goodput_mbps"));
     assert!(plain < 10.0 && changed > 1.2 * plain, "{plain} beside {changed}");

@@ -58,8 +58,13 @@ fn the_path_changer_fills_six_paths_where_plain_tcp_fills_one() {
     // Routers that hash use all paths as well, but unevenly: some paths have more of the sixteen connections than others.
     let hashed = &result.systems.get("ecmp").unwrap();
     assert!(hashed.goodput_mbps > 4.0 * tcp.goodput_mbps && hashed.total_moves() == 0, "{}", hashed.goodput_mbps);
-    let slowest = [hashed, moved].map(|system| system.goodput_mbps_min.unwrap());
-    assert!(slowest[0] < slowest[1], "{slowest:?}");
+    // Which, is chance: one run shows nothing of the slowest.
+    let scenarios = (1..=8).map(|seed| Scenario { seed, ..scenario.clone() });
+    let runs: Vec<RunResult> = scenarios.map(|one| results(&one, &["ecmp", "pathchanger"]).unwrap()).collect();
+    let slowest = ["ecmp", "pathchanger"].map(|system| {
+        runs.iter().map(|run| run.systems.get(system).unwrap().goodput_mbps_min.unwrap()).sum::<f64>() / 8.0
+    });
+    assert!(1.15 * slowest[0] < slowest[1], "{slowest:?}");
 }
 
 #[test]
@@ -552,7 +557,9 @@ fn hosts_notice_late_what_threads_serve_late_and_links_stay_in_order() {
     let writes = (0..5).map(millis).collect();
     let late = Some(WireTimes { threads: 1, wakes, writes, ..WireTimes::default() });
     let result = tcp(&scenario, late.clone());
-    assert_eq!((result.retransmits, result.flows_with_timeout), (0, 0));
+    // But a probe, if an answer is later than that waits.
+    let probes = result.tcp.get("TCPLossProbes").copied().unwrap_or_default();
+    assert!(result.retransmits <= probes && result.flows_with_timeout == 0, "{:?}", result.tcp);
     assert_eq!(result, tcp(&scenario, late.clone()));
     scenario.repetition = 1;
     assert_ne!(result.afct_s, tcp(&scenario, late.clone()).afct_s);

@@ -40,7 +40,7 @@ fn an_unknown_key_is_pointed_at() {
       | ^
     ");
     assert_snapshot!(complaint("", "[[flow]]\nkind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\ncommand = [\"x\"]"), @r#"
-    bad.toml:9:1: unknown field `command`, expected one of `name`, `from`, `to`, `pairing`, `pairs`, `connections`, `start`, `stop`, `size`, `port`, `system`, `tcp`
+    bad.toml:9:1: unknown field `command`, expected one of `name`, `from`, `to`, `pairing`, `pairs`, `connections`, `start`, `start_jitter`, `stop`, `size`, `port`, `system`, `tcp`
       |
     9 | command = ["x"]
       | ^
@@ -295,7 +295,7 @@ fn bad_networks_are_refused_where_they_stand() {
     16:12: invalid length 1, expected an array of length 2
     16:32: link `A-B` exists twice; give each a name of its own
     14:120: mtu of `A-B` must be between 1280 (IPv6's minimum) and 65000 bytes
-    15:89: invalid value: integer `0`, expected a nonzero u32
+    15:89: invalid value: integer `0`, expected a nonzero u64
     15:113: queue of `A-B.2` must have room for at least one packet of the link's mtu
     18:43: there is no link `A-C`
     18:35: a path needs at least one link
