@@ -18,6 +18,9 @@ use crate::{AdviseError, Capacities};
 
 pub use series::{Extent, SeriesRow};
 
+/// By pair of nodes: its paths, each as arcs.
+type PairPaths = BTreeMap<(NodeId, NodeId), Vec<Vec<usize>>>;
+
 /// The options of an advice on demands.
 #[derive(Clone, Copy, Debug)]
 pub struct DemandOptions {
@@ -131,7 +134,7 @@ struct Ground<'a> {
     arcs: Vec<u32>,
     options: &'a DemandOptions,
     /// By pair of nodes: the paths of the controller, as arcs of the network.
-    paths: BTreeMap<(NodeId, NodeId), Vec<Vec<usize>>>,
+    paths: PairPaths,
 }
 
 /// Computes what traffic matrices do to a whole network; there must be one.
@@ -297,11 +300,7 @@ impl Ground<'_> {
     }
 
     /// The disjoint paths that the controller gives the pairs with a demand.
-    fn controller_paths(
-        &self,
-        matrices: &[TrafficMatrix],
-        watch: &dyn Watch,
-    ) -> Result<BTreeMap<(NodeId, NodeId), Vec<Vec<usize>>>, AdviseError> {
+    fn controller_paths(&self, matrices: &[TrafficMatrix], watch: &dyn Watch) -> Result<PairPaths, AdviseError> {
         let mut graph = self.graph.clone();
         // The net's weights may be hops.
         for (edge, weight) in (0..self.net.arc_count() as u32).map(|arc| (self.net.edge(arc), self.net.weight(arc))) {
