@@ -68,6 +68,24 @@ fn the_path_changer_fills_six_paths_where_plain_tcp_fills_one() {
 }
 
 #[test]
+fn hosts_delays_follow_from_the_seed_and_seeds_without_anything_drawn_are_one_run() {
+    let repeated = |scenario: ScenarioBuilder| {
+        let options = RunOptions { seeds: 3, ..options(&scenario.build(), &["tcp"]) };
+        let (result, _) = run(&options, &()).unwrap();
+        let tcp = result.systems.get("tcp").unwrap().clone();
+        (tcp.repeated.unwrap(), tcp.notes)
+    };
+    let (drawn, notes) = repeated(small().set("tcp.send_jitter", "1 ms"));
+    assert!(!drawn.same && notes.is_empty() && drawn.each[0] != drawn.each[1] && drawn.each[1] != drawn.each[2]);
+    let (equal, notes) = repeated(small().set("tcp.send_jitter", "0 s"));
+    assert!(equal.same && notes[0].starts_with("the seeds make no difference here"), "{notes:?}");
+    // When each of four opens is drawn, too.
+    let late = bulk("c1", "s1").with("connections", 4).with("start_jitter", "1 s");
+    let (late, _) = repeated(idle("5 s", "1 s").set("tcp.send_jitter", "0 s").flow(late));
+    assert!(!late.same && late.each[0] != late.each[1]);
+}
+
+#[test]
 fn the_same_scenario_and_seed_give_the_same_files() {
     let dir = tempfile::tempdir().unwrap();
     let read = |name: &str| {
