@@ -286,7 +286,7 @@ fn fields(line: Piece<'_>, separator: Option<char>) -> Result<Vec<Field<'_>>, Fa
 }
 
 /// The trimmed parts of a line between separators outside of quotes.
-fn quoted(line: Piece<'_>, separator: Option<char>, quote: char) -> Result<Vec<Piece<'_>>, Fault> {
+pub(crate) fn quoted(line: Piece<'_>, separator: Option<char>, quote: char) -> Result<Vec<Piece<'_>>, Fault> {
     let line = Piece { text: line.text.trim_end_matches(['\n', '\r']), ..line };
     let (mut parts, mut begin) = (Vec::new(), 0);
     // Where the open quote is, where the last one closed, and whether the part has begun.

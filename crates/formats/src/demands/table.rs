@@ -7,6 +7,7 @@ use sidestep_net::Rate;
 use super::{Fault, Reader, shown};
 use crate::{
     mapping::{Role, Unit},
+    table::quoted,
     words::{Piece, lines},
 };
 
@@ -51,26 +52,12 @@ pub(super) fn read(text: &str, reader: &mut Reader<'_>) -> Result<(), Fault> {
     matrix(head, rest, reader)
 }
 
-/// The cells of a line.
+/// The cells of a line, without quotes.
 fn cells(line: Piece<'_>, separator: Option<char>) -> Result<Vec<Piece<'_>>, Fault> {
-    let Some(separator) = separator else { return Ok(line.words().collect()) };
-    let mut cells = Vec::new();
-    let (mut begin, mut is_quoted) = (0, false);
-    let text = line.text.trim_end_matches(['\r', '\n']);
-    let ends = text.char_indices().chain([(text.len(), separator)]);
-    for (at, c) in ends {
-        if c == '"' {
-            is_quoted = !is_quoted;
-        } else if c == separator && (!is_quoted || at == text.len()) {
-            if is_quoted {
-                return Err(Fault::new(line.at + begin, "the line ends within quotes"));
-            }
-            let cell = text.get(begin..at).unwrap_or_default();
-            let inner = cell.trim();
-            let quoted = inner.strip_prefix('"').and_then(|inner| inner.strip_suffix('"'));
-            let before = cell.len() - cell.trim_start().len() + usize::from(quoted.is_some());
-            cells.push(Piece { at: line.at + begin + before, text: quoted.unwrap_or(inner) });
-            begin = at + c.len_utf8();
+    let mut cells = quoted(line, separator, '"')?;
+    for cell in &mut cells {
+        if let Some(text) = cell.text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+            *cell = Piece { at: cell.at + 1, text };
         }
     }
     Ok(cells)
