@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use sidestep_maxflow::{
-    FlowDemand, FlowError, FlowModel, FlowNetwork, Forwarding, LeastUtilisation, Loads, MAX_GAP, Routes, Watch,
-    in_parallel, least_utilisation,
+    FlowDemand, FlowError, FlowModel, FlowNetwork, Forwarding, LeastUtilisation, Loads, MAX_GAP, PairPaths, Routes,
+    Watch, in_parallel, least_utilisation,
 };
 use sidestep_net::{Graph, NodeId, Rate, TrafficMatrix};
 use sidestep_paths::{Igp, PathFinder, PathSettings, SegmentRules, analysis::Net};
@@ -17,9 +17,6 @@ use sidestep_paths::{Igp, PathFinder, PathSettings, SegmentRules, analysis::Net}
 use crate::{AdviseError, Capacities};
 
 pub use series::{Extent, SeriesRow};
-
-/// By pair of nodes: its paths, each as arcs.
-type PairPaths = BTreeMap<(NodeId, NodeId), Vec<Vec<usize>>>;
 
 /// The options of an advice on demands.
 #[derive(Clone, Copy, Debug)]
@@ -115,9 +112,9 @@ pub struct LinkUse {
 pub struct Failure {
     /// The ends of the link.
     pub failed: [String; 2],
-    /// The utilisation of the link that is most utilised then, on single shortest paths.
+    /// The highest utilisation of a link then, on single shortest paths.
     pub igp: f64,
-    /// The same under ECMP.
+    /// The highest utilisation of a link then, under ECMP.
     pub ecmp: f64,
     /// The ends of the link that is most utilised under ECMP, in its direction.
     pub link: Option<[String; 2]>,

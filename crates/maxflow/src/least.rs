@@ -20,13 +20,16 @@ use super::{
     watch::Watch,
 };
 
+/// By pair of nodes: its paths, each as arcs.
+pub type PairPaths = BTreeMap<(NodeId, NodeId), Vec<Vec<usize>>>;
+
 /// On which paths demands may go.
 #[derive(Clone, Copy, Debug)]
 pub enum Routes<'a> {
     /// Those of a model, in any proportion.
     Model(FlowModel),
-    /// By pair, these lists of arcs, in any proportion. A pair that has none keeps to ECMP.
-    Given(&'a BTreeMap<(NodeId, NodeId), Vec<Vec<usize>>>),
+    /// These, in any proportion. A pair that has none keeps to ECMP.
+    Given(&'a PairPaths),
 }
 
 /// The least maximum utilisation, with the proof that it is.

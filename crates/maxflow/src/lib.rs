@@ -47,11 +47,13 @@ mod shift;
 #[cfg(feature = "highs")]
 mod shift;
 mod solved;
+#[cfg(feature = "highs")]
+mod solver;
 mod tree;
 mod watch;
 
 pub use ceiling::Ceiling;
-pub use least::{LeastUtilisation, Routes, least_utilisation};
+pub use least::{LeastUtilisation, PairPaths, Routes, least_utilisation};
 pub use loads::{FlowDemand, Forwarding, Loads};
 pub use network::{FlowArc, FlowError, FlowNetwork, MAX_GAP};
 pub use program::{FlowModel, FlowProgram, MaxFlow, PathFlow};

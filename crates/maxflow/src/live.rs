@@ -1,10 +1,11 @@
 //! The model in HiGHS.
 
-use highs::{ColProblem, HighsModelStatus, Model, Row, Sense};
+use highs::{ColProblem, Model, Row, Sense};
 
 use super::{
     network::{FlowError, FlowNetwork},
     solved::Solved,
+    solver::{self, failed},
     tree::Column,
 };
 
@@ -26,17 +27,7 @@ impl Live {
         for column in columns {
             problem.add_column(1.0, 0.0.., factors(network, unit, &rows, column));
         }
-        let mut model = problem.try_optimise(Sense::Maximise).map_err(failed)?;
-        model.make_quiet();
-        // Additional columns leave the last solution feasible, so the primal simplex starts from it.
-        let options: [(&str, i32); 2] = [("simplex_strategy", 4), ("threads", 1)];
-        options.into_iter().try_for_each(|(name, value)| model.try_set_option(name, value)).map_err(failed)?;
-        for name in ["primal_feasibility_tolerance", "dual_feasibility_tolerance"] {
-            model.try_set_option(name, 1e-9).map_err(failed)?;
-        }
-        for (name, value) in [("presolve", "off"), ("parallel", "off"), ("solver", "simplex")] {
-            model.try_set_option(name, value).map_err(failed)?;
-        }
+        let model = solver::model(problem, Sense::Maximise)?;
         Ok(Live { unit, rows, model, columns: columns.len() })
     }
 
@@ -51,12 +42,8 @@ impl Live {
     }
 
     pub(super) fn solve(mut self, network: &FlowNetwork) -> Result<(Self, Solved), FlowError> {
-        let solved = self.model.try_solve().map_err(failed)?;
-        if solved.status() != HighsModelStatus::Optimal {
-            return Err(FlowError::Solver(format!("{:?}", solved.status())));
-        }
-        let solution = solved.get_solution();
-        self.model = Model::from(solved);
+        let (model, solution) = solver::solve(self.model)?;
+        self.model = model;
         let positive = |value: f64| if value > 0.0 { value } else { 0.0 };
         let price = |(arc, dual): (u32, &f64)| positive(*dual) * self.unit / network.arc(arc).capacity;
         let prices = (0..).zip(solution.dual_rows()).map(price).collect();
@@ -68,8 +55,4 @@ impl Live {
 /// Which share of an arc's capacity a unit of flow takes, in the program's unit.
 fn factors(network: &FlowNetwork, unit: f64, rows: &[Row], column: &Column) -> Vec<(Row, f64)> {
     column.iter().map(|(arc, share)| (rows[*arc as usize], share * unit / network.arc(*arc).capacity)).collect()
-}
-
-fn failed(error: impl std::fmt::Debug) -> FlowError {
-    FlowError::Solver(format!("{error:?}"))
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use highs::{Col, ColProblem, HighsModelStatus, Model, Row, Sense};
+use highs::{Col, ColProblem, Model, Row, Sense};
 
 use super::{
     network::{FlowError, FlowNetwork},
+    solver::{self, failed},
     tree::Column,
 };
 
@@ -54,17 +55,7 @@ impl Shift {
         }
         let arcs = rows.iter().flatten().count();
         problem.add_column(1.0, 0.0.., rows.iter().flatten().map(|row| (*row, -1.0)));
-        let mut model = problem.try_optimise(Sense::Minimise).map_err(failed)?;
-        model.make_quiet();
-        // Additional columns leave the last solution feasible, so the primal simplex starts from it.
-        let options: [(&str, i32); 2] = [("simplex_strategy", 4), ("threads", 1)];
-        options.into_iter().try_for_each(|(name, value)| model.try_set_option(name, value)).map_err(failed)?;
-        for name in ["primal_feasibility_tolerance", "dual_feasibility_tolerance"] {
-            model.try_set_option(name, 1e-9).map_err(failed)?;
-        }
-        for (name, value) in [("presolve", "off"), ("parallel", "off"), ("solver", "simplex")] {
-            model.try_set_option(name, value).map_err(failed)?;
-        }
+        let model = solver::model(problem, Sense::Minimise)?;
         Ok(Shift { unit, rows, arcs, demands: BTreeMap::new(), columns: 0, model })
     }
 
@@ -96,12 +87,8 @@ impl Shift {
     }
 
     pub(super) fn solve(mut self, network: &FlowNetwork) -> Result<(Self, Shifted), FlowError> {
-        let solved = self.model.try_solve().map_err(failed)?;
-        if solved.status() != HighsModelStatus::Optimal {
-            return Err(FlowError::Solver(format!("{:?}", solved.status())));
-        }
-        let solution = solved.get_solution();
-        self.model = Model::from(solved);
+        let (model, solution) = solver::solve(self.model)?;
+        self.model = model;
         // The duals of upper limits are negative where the objective is minimised.
         let price = |place: usize| solution.dual_rows().get(place).map_or(0.0, |dual| (-dual).max(0.0));
         let mut place = 0;
@@ -116,8 +103,4 @@ impl Shift {
         let shares = solution.columns().iter().skip(1).map(|share| share.clamp(0.0, 1.0)).collect();
         Ok((self, Shifted { shares, prices, slack: Slack(slack) }))
     }
-}
-
-fn failed(error: impl std::fmt::Debug) -> FlowError {
-    FlowError::Solver(format!("{error:?}"))
 }
