@@ -283,6 +283,11 @@ impl Net {
         sent_again(&self.h1)
     }
 
+    /// Segments that `h1` has sent again, and those of them that its peers had already, as their DSACKs say (RFC 2883).
+    pub fn sent_again_and_had(&self) -> (u64, u64) {
+        (self.sent_again(), counter(&self.h1, "netstat", "TcpExt:", "TCPDSACKRecvSegs"))
+    }
+
     /// The file of a router; its ports stay a little below what the token buckets carry.
     pub fn config(&self, name: &str, over: Over, more: &str) -> String {
         let links: [(&str, &str, usize); 2] = match name {
@@ -438,10 +443,15 @@ pub fn uninterrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<
 
 /// Segments that a node has sent again.
 pub fn sent_again(node: &NetNs) -> u64 {
-    let text = node.run(|| Ok(fs::read_to_string("/proc/thread-self/net/snmp").unwrap())).unwrap();
+    counter(node, "snmp", "Tcp:", "RetransSegs")
+}
+
+/// A counter of the kernel in a file of `/proc/net`, on the lines that begin with `group`.
+fn counter(node: &NetNs, file: &str, group: &str, name: &str) -> u64 {
+    let text = node.run(|| Ok(fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap())).unwrap();
     let lines: Vec<Vec<&str>> =
-        text.lines().filter(|line| line.starts_with("Tcp:")).map(|line| line.split(' ').collect()).collect();
-    let at = lines[0].iter().position(|name| *name == "RetransSegs").unwrap();
+        text.lines().filter(|line| line.starts_with(group)).map(|line| line.split(' ').collect()).collect();
+    let at = lines[0].iter().position(|known| *known == name).unwrap();
     lines[1][at].parse().unwrap()
 }
 
