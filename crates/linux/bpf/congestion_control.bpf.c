@@ -15,6 +15,7 @@ struct settings {
 	char tcp[NAME];   /* for connections that are not MPTCP's; empty: they keep what they have */
 	char mptcp[NAME]; /* for subflows of MPTCP; empty: as the others */
 	__u64 namespace;  /* cookie of the network namespace; 0: all */
+	__u64 needs_ecn;  /* whether that of TCP is one with TCP_CONG_NEEDS_ECN, whose packets are all ECN-capable */
 };
 
 const volatile struct settings settings = {};
@@ -121,11 +122,21 @@ int sidestep_cc(struct bpf_sock_ops *ops)
 	struct bpf_sock *sk = ops->sk;
 	struct tcp_sock *tp;
 	bool established = ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
+	bool asks = ops->op == BPF_SOCK_OPS_NEEDS_ECN;
 
-	if (!established && ops->op != BPF_SOCK_OPS_TCP_CONNECT_CB)
+	if (!established && !asks && ops->op != BPF_SOCK_OPS_TCP_CONNECT_CB)
 		return 1;
 	if (settings.namespace && bpf_get_netns_cookie(ops) != settings.namespace)
 		return 1;
+	if (asks) {
+		/*
+		 * Of a listening socket: a peer's SYN is ECN-capable too, which to any other congestion control means that something on
+		 * the way sets these bits (tcp_ecn_create_request). A socket that connects has had its congestion control.
+		 */
+		if (settings.needs_ecn && !sk)
+			ops->reply = 1;
+		return 1;
+	}
 	tp = sk ? bpf_skc_to_tcp_sock(sk) : 0;
 	if (tp && tp->is_mptcp && settings.mptcp[0]) {
 		/* Only when it is established is it known whether the other end speaks MPTCP. */

@@ -96,6 +96,8 @@ pub struct TcpInfo {
     pub delivered: u32,
     /// Segments delivered whose acknowledgement echoed congestion (RFC 3168, section 6.1).
     pub delivered_ce: u32,
+    /// Whether both ends agreed to use ECN.
+    pub ecn: bool,
 }
 
 impl SockDiag {
@@ -218,9 +220,13 @@ impl TcpInfo {
                 .map(|count| u16::from_ne_bytes(*count)),
             delivered: word(offset_of!(tcp_info, tcpi_delivered))?,
             delivered_ce: word(offset_of!(tcp_info, tcpi_delivered_ce))?,
+            ecn: byte(offset_of!(tcp_info, tcpi_options))? & OPT_ECN != 0,
         })
     }
 }
+
+/// `TCPI_OPT_ECN`.
+const OPT_ECN: u8 = 8;
 
 /// Where `tcpi_total_rto` is, which libc does not name: behind six numbers of 32 bits after `tcpi_bytes_retrans`.
 const TIMEOUTS_AT: usize = TcpInfo::NEEDED + 24;

@@ -46,7 +46,11 @@ struct Settings {
     tcp: [u8; 16],
     mptcp: [u8; 16],
     namespace: u64,
+    needs_ecn: u64,
 }
+
+/// The congestion controls of Linux whose packets are all ECN-capable (`TCP_CONG_NEEDS_ECN`).
+const NEED_ECN: [&str; 1] = ["dctcp"];
 
 impl CongestionControl {
     /// New connections of the processes in `cgroup` and below use what is wanted, which the kernel has.
@@ -57,6 +61,7 @@ impl CongestionControl {
             tcp: constant(wanted.tcp),
             mptcp: constant(wanted.mptcp),
             namespace: wanted.namespace.unwrap_or_default(),
+            needs_ecn: wanted.tcp.is_some_and(|name| NEED_ECN.contains(&name)).into(),
         };
         let mut open = open("congestion", bytecode!("congestion_control"))?;
         set_constants(&mut open, settings.as_bytes())?;

@@ -5,6 +5,8 @@ use std::{net::TcpStream, os::fd::OwnedFd};
 use nix::sys::socket::{getsockopt, sockopt};
 use sidestep_linux::{
     bpf::congestion_control::{CongestionControl, Wanted},
+    netns::set_sysctl,
+    sock_diag::TcpInfo,
     testing::root_or_skip,
 };
 
@@ -50,6 +52,25 @@ fn a_congestion_control_that_a_program_chose_itself_is_left_alone_at_both_ends()
         nix::sys::socket::setsockopt(socket, sockopt::TcpCongestion, &"reno".into()).unwrap();
     });
     assert_eq!((name_of(&client), name_of(&server)), ("reno".into(), "reno".into()));
+}
+
+#[test]
+fn a_listener_agrees_to_ecn_where_the_congestion_control_needs_it() {
+    if !root_or_skip("a congestion control") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    // To a listener that is not DCTCP's a SYN of DCTCP is as one without ECN. The kernel may lack DCTCP: then the sysctl makes
+    // the SYN such, and connections keep what they have.
+    for (host, ecn) in [("h", "1"), ("s", "0")] {
+        lab.network.node(lab.id(host)).run(|| set_sysctl("ipv4/tcp_ecn", ecn)).unwrap();
+    }
+    for (name, agreed) in [("reno", false), ("dctcp", true)] {
+        let _control =
+            CongestionControl::attach(lab.cgroup.0.path(), Wanted { tcp: Some(name), ..Wanted::default() }).unwrap();
+        let (client, server) = connection(&lab);
+        assert_eq!([client, server].map(|end| TcpInfo::of(&end).unwrap().ecn), [agreed; 2], "{name}");
+    }
 }
 
 /// A connection from `h` to `s`, both ends of which are of the lab's control group.
