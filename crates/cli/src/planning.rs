@@ -38,7 +38,7 @@ use std::{
 use serde::Serialize;
 use sidestep_command::{read, until_signalled};
 use sidestep_formats::{Mapping, Reading};
-use sidestep_net::{Files, Graph, ParseError};
+use sidestep_net::{Files, Graph, ListedTransfer, ParseError, TrafficMatrix};
 use sidestep_scenario::{
     Catalogue, Scenario, World,
     overrides::{self, Override, OverrideError},
@@ -163,14 +163,25 @@ impl Files for Beside<'_> {
         self.reading.replace(Some(reading));
         Ok(graph)
     }
+
+    fn demands(&self, name: &str, unit: Option<&str>, graph: &Graph, seed: u64) -> Result<TrafficMatrix, String> {
+        demands::load_one(&self.scenario.with_file_name(name), name, unit, graph, seed)
+    }
+
+    fn transfers(&self, name: &str, graph: &Graph) -> Result<Vec<ListedTransfer>, String> {
+        demands::load_transfers(&self.scenario.with_file_name(name), graph)
+    }
 }
 
-/// Prints how a network was read, once for each network.
+/// Prints how a network was read.
 fn say_reading(graph: &Graph, reading: &Reading) {
+    reading.lines().iter().for_each(|line| say_once(&format!("{}: {line}", graph.name)));
+}
+
+/// Prints how a file was read, once: a sweep reads it again for each value.
+fn say_once(line: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let is_new = SAID.lock().is_ok_and(|mut said| said.insert(graph.name.clone()));
-    for line in reading.lines().iter().filter(|_| is_new) {
-        let line = format!("{}: {line}", graph.name);
+    if SAID.lock().is_ok_and(|mut said| said.insert(line.to_owned())) {
         eprintln!("{}", line.replace(char::is_control, "\u{fffd}"));
     }
 }

@@ -21,6 +21,7 @@ pub use generate::{GenerateError, Generator};
 use crate::{
     Fault, MAX_TEXT, check_count,
     mapping::{Role, Unit},
+    places::Places,
     quantity::amount,
     shown,
     words::Piece,
@@ -31,9 +32,6 @@ const MAX_DEMANDS: usize = 4_000_000;
 
 /// Rates above this are refused, in bit/s.
 const MAX_RATE: f64 = 1e18;
-
-/// Of more nodes than this no nearest name is looked for.
-const MAX_COMPARED: usize = 20_000;
 
 /// The unit of the rates of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,9 +114,7 @@ pub fn read_demands(
 
 /// What the readers of all formats fill.
 struct Reader<'g> {
-    graph: &'g Graph,
-    /// By name: the node's index; `None` if several have it.
-    names: BTreeMap<&'g str, Option<usize>>,
+    places: Places<'g>,
     /// The unit of rates without one, and whether the user gave it.
     unit: Unit,
     is_given: bool,
@@ -130,12 +126,9 @@ struct Reader<'g> {
 
 impl<'g> Reader<'g> {
     fn new(graph: &'g Graph, unit: Option<Unit>) -> Self {
-        let mut names = BTreeMap::new();
-        for (index, node) in graph.nodes.iter().enumerate() {
-            names.entry(node.name.as_str()).and_modify(|first| *first = None).or_insert(Some(index));
-        }
         let (is_given, unit) = (unit.is_some(), unit.unwrap_or(MBIT));
-        Reader { graph, names, unit, is_given, is_assumed: !is_given, rates: BTreeMap::new(), own: 0 }
+        let places = Places::new(graph);
+        Reader { places, unit, is_given, is_assumed: !is_given, rates: BTreeMap::new(), own: 0 }
     }
 
     /// The format or the file says this unit; the user's wins.
@@ -158,32 +151,6 @@ impl<'g> Reader<'g> {
             }
         }
         Ok(())
-    }
-
-    /// The node of this name or number.
-    fn node(&self, piece: Piece<'_>) -> Result<usize, Fault> {
-        let nodes = self.graph.nodes.len();
-        match self.names.get(piece.text) {
-            Some(Some(index)) => Ok(*index),
-            Some(None) => Err(piece.fault(format!(
-                "several nodes have the name `{}`; name them by their places in the file, from 0 to {}",
-                shown(piece.text),
-                nodes.saturating_sub(1)
-            ))),
-            None => match piece.text.parse() {
-                Ok(index) if index < nodes => Ok(index),
-                _ => Err(piece.fault(self.unknown(piece.text))),
-            },
-        }
-    }
-
-    /// The error of a name that no node has, with the one that is most like it.
-    fn unknown(&self, name: &str) -> String {
-        let alike = |other: &&&str| strsim::jaro_winkler(&name.to_lowercase(), &other.to_lowercase());
-        let compared = self.names.keys().take(MAX_COMPARED).filter(|_| name.len() <= 256);
-        let nearest = compared.max_by(|a, b| alike(a).total_cmp(&alike(b)));
-        let nearest = nearest.map_or(String::new(), |nearest| format!("; the nearest name is `{}`", shown(nearest)));
-        format!("the network has no node `{}`{nearest}", shown(name))
     }
 
     /// A rate in bit/s: a number in the file's unit, or with a unit behind.

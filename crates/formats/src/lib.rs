@@ -1,11 +1,11 @@
-//! Published topologies, read into a [`Graph`] and printed from one, and demands between their nodes.
+//! Published topologies, read into a [`Graph`] and printed from one, and demands and transfers between their nodes.
 //!
 //! There are three kinds of functions, and neither opens a file:
 //!
 //! - [`read`] and [`read_as`] parse a file's text; the extension of the file's name selects the format.
 //! - `print_…` returns a graph as text: [`print_graphml`], [`print_repetita`]. [`topology_file::print`] prints our own
 //!   format.
-//! - [`read_demands`] parses a traffic matrix for a graph; a [`Generator`] draws one.
+//! - [`read_demands`] parses a traffic matrix for a graph; a [`Generator`] draws one. [`read_transfers`] parses a list of flows.
 //!
 //! ```
 //! use sidestep_formats::{print_graphml, read};
@@ -46,6 +46,7 @@ mod ids;
 mod intra;
 mod json;
 mod mapping;
+mod places;
 mod plausible;
 mod print;
 mod quantity;
@@ -57,6 +58,7 @@ mod sndlib_native;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transfers;
 mod words;
 
 use std::{ffi::OsStr, path::Path};
@@ -67,6 +69,7 @@ pub use demands::{DemandReading, DemandUnit, GenerateError, Generator, read_dema
 pub use mapping::{MapError, Mapping, Role};
 pub use print::{print_graphml, print_repetita};
 pub use reading::{Reading, Taken};
+pub use transfers::{TransferReading, read_transfers};
 
 /// Text longer than this is refused, in bytes.
 pub const MAX_TEXT: usize = 64 << 20;

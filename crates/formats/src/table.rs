@@ -319,3 +319,14 @@ pub(crate) fn quoted(line: Piece<'_>, separator: Option<char>, quote: char) -> R
     add(begin, line.text.len());
     Ok(parts)
 }
+
+/// The cells of a line, without quotes.
+pub(crate) fn cells(line: Piece<'_>, separator: Option<char>) -> Result<Vec<Piece<'_>>, Fault> {
+    let mut cells = quoted(line, separator, '"')?;
+    for cell in &mut cells {
+        if let Some(text) = cell.text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+            *cell = Piece { at: cell.at + 1, text };
+        }
+    }
+    Ok(cells)
+}

@@ -2,9 +2,9 @@
 
 use std::{fs, net::SocketAddrV6, path::Path, process::Command};
 
-use sidestep_net::{NodeId, Span, Topology};
+use sidestep_net::{NodeId, Rate, Span, Topology};
 use sidestep_scenario::{
-    BulkFlow, CbrFlow, ClosedLoopFlow, FIRST_SERVER_PORT, FLOW_STREAMS, Flow, PoissonFlow, Scenario,
+    BulkFlow, CbrFlow, ClosedLoopFlow, FIRST_SERVER_PORT, FLOW_STREAMS, Flow, OpenLoopFlow, Scenario,
 };
 
 use crate::{
@@ -115,7 +115,7 @@ impl Generators<'_> {
         for (number, flow) in self.scenario.flows.iter().enumerate() {
             let mut commands = match flow {
                 Flow::Bulk(of) => self.bulk(of, number, epoch)?,
-                Flow::Poisson(of) => self.poisson(of, number, epoch)?,
+                Flow::OpenLoop(of) => self.open_loop(of, number, epoch)?,
                 Flow::ClosedLoop(of) => self.closed_loop(of, number, epoch)?,
                 Flow::Cbr(of) => self.cbr(of, number, epoch),
                 Flow::Exec(_) => Vec::new(),
@@ -176,7 +176,12 @@ impl Generators<'_> {
     }
 
     /// A command for each pair of hosts, with the pair's transfers; `None` for a pair without transfers.
-    fn poisson(&self, flow: &PoissonFlow, number: usize, epoch: Monotonic) -> Result<Vec<Option<Command>>, LabError> {
+    fn open_loop(
+        &self,
+        flow: &OpenLoopFlow,
+        number: usize,
+        epoch: Monotonic,
+    ) -> Result<Vec<Option<Command>>, LabError> {
         let mut schedules = vec![String::new(); flow.pairs.len()];
         for arrival in flow.arrivals(number, self.scenario.seed, self.scenario.duration) {
             let line = format!("{} {}\n", arrival.at.as_nanos(), arrival.size.get());
@@ -220,9 +225,9 @@ impl Generators<'_> {
 
     fn cbr(&self, flow: &CbrFlow, number: usize, epoch: Monotonic) -> Vec<Option<Command>> {
         let stop = flow.stop.unwrap_or(self.scenario.duration);
-        let command = |(pair, (_, to)): (usize, &(NodeId, NodeId))| {
+        let command = |(pair, ((_, to), rate)): (usize, (&(NodeId, NodeId), &Rate))| {
             let mut command = self.to("cbr", number, *to, epoch);
-            command.args(["--rate-bps", &flow.rate.bits_per_sec().to_string()]);
+            command.args(["--rate-bps", &rate.bits_per_sec().to_string()]);
             command.args(["--packet", &flow.packet.to_string()]);
             command.args(["--start-ns", &nanos(flow.start), "--stop-ns", &nanos(stop)]);
             let seed = self.scenario.seed.wrapping_add(pair as u64);
@@ -235,7 +240,7 @@ impl Generators<'_> {
             }
             Some(command)
         };
-        flow.pairs.iter().enumerate().map(command).collect()
+        flow.pairs.iter().zip(&flow.rates).enumerate().map(command).collect()
     }
 
     fn send(&self, number: usize, to: NodeId, epoch: Monotonic) -> Command {
@@ -269,7 +274,7 @@ impl Generators<'_> {
 fn port(number: usize, flow: &Flow) -> u16 {
     let own = match flow {
         Flow::Bulk(flow) => flow.port,
-        Flow::Poisson(flow) => flow.port,
+        Flow::OpenLoop(flow) => flow.port,
         Flow::ClosedLoop(flow) => flow.port,
         Flow::Cbr(_) | Flow::Exec(_) => None,
     };
@@ -277,7 +282,7 @@ fn port(number: usize, flow: &Flow) -> u16 {
 }
 
 fn is_answered(flow: &Flow) -> bool {
-    matches!(flow, Flow::Poisson(flow) if flow.request.is_some())
+    matches!(flow, Flow::OpenLoop(flow) if flow.request.is_some())
 }
 
 /// The hosts where a flow ends, each once.

@@ -96,7 +96,7 @@ fn check(options: &RunOptions) -> Result<(), LabError> {
                     return Err(LabError::NoProgram { flow: flow.name.clone(), program: program.clone() });
                 }
             }
-            Flow::Bulk(_) | Flow::Poisson(_) | Flow::ClosedLoop(_) => {}
+            Flow::Bulk(_) | Flow::OpenLoop(_) | Flow::ClosedLoop(_) => {}
         }
     }
     Ok(())

@@ -38,7 +38,7 @@ impl<'a> Ceiling<'a> {
                 Flow::Exec(_) => return None,
                 // Cross-traffic is no goodput.
                 Flow::Cbr(_) => continue,
-                Flow::Poisson(flow) => flow.request.is_some(),
+                Flow::OpenLoop(flow) => flow.request.is_some(),
                 Flow::Bulk(_) | Flow::ClosedLoop(_) => false,
             };
             pairs.extend(flow.pairs().iter().map(|(from, to)| if asks { (*to, *from) } else { (*from, *to) }));

@@ -1,8 +1,8 @@
-//! Demands between the nodes of a network: traffic matrices.
+//! What the nodes of a network send each other: traffic matrices, and lists of transfers.
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use crate::Rate;
+use crate::{Bytes, Rate, Span};
 
 /// What each pair of nodes of a [`Graph`](crate::Graph) wants to send: a traffic matrix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,19 @@ pub struct Demand {
     pub to: usize,
     /// How much, above zero.
     pub rate: Rate,
+}
+
+/// A transfer that a list of flows has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedTransfer {
+    /// Index of the node that sends, of a [`Graph`](crate::Graph).
+    pub from: usize,
+    /// Index of the node that receives, another one.
+    pub to: usize,
+    /// How much, at least a byte.
+    pub size: Bytes,
+    /// When it begins, since the start of the run.
+    pub start: Span,
 }
 
 impl TrafficMatrix {

@@ -19,7 +19,7 @@
 
 use std::{collections::BTreeMap, fmt, ops::Range};
 
-use crate::Graph;
+use crate::{Graph, ListedTransfer, TrafficMatrix};
 use ipnet::IpNet;
 use serde::{
     Deserialize, Deserializer,
@@ -78,6 +78,19 @@ pub trait Files {
     fn network(&self, name: &str, map: &BTreeMap<String, String>) -> Result<Graph, String> {
         let _ = map;
         Err(format!("`{name}`: networks that a scenario names cannot be read here"))
+    }
+
+    /// Demands between nodes of `graph` that are in a file, or that `seed` decides (`gravity:TOTAL`, `uniform:TOTAL`), or why there
+    /// are none; `unit` is that of rates without one.
+    fn demands(&self, name: &str, unit: Option<&str>, graph: &Graph, seed: u64) -> Result<TrafficMatrix, String> {
+        let _ = (unit, graph, seed);
+        Err(format!("`{name}`: demands that a scenario names cannot be read here"))
+    }
+
+    /// The transfers between nodes of `graph` that a file lists, or why there are none.
+    fn transfers(&self, name: &str, graph: &Graph) -> Result<Vec<ListedTransfer>, String> {
+        let _ = graph;
+        Err(format!("`{name}`: lists of transfers that a scenario names cannot be read here"))
     }
 }
 

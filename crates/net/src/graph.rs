@@ -29,6 +29,8 @@ pub struct Graph {
     pub edges: Vec<GraphEdge>,
     /// The shared-risk groups of edges, by index of the edge; only our own files have some.
     pub risk_groups: BTreeMap<usize, BTreeSet<u32>>,
+    /// Whether nodes of the file were left out, so that a node's place here is not that in the file.
+    pub is_part: bool,
 }
 
 /// A node of a [`Graph`].

@@ -33,7 +33,7 @@ pub mod topology_file;
 mod units;
 mod weights;
 
-pub use demands::{Demand, TrafficMatrix};
+pub use demands::{Demand, ListedTransfer, TrafficMatrix};
 pub use document::{Files, ParseError};
 pub use generate::{At, Attached, Backbone, Dumbbell, FatTree, ParallelPaths, Part};
 pub use graph::{

@@ -33,7 +33,7 @@ mod read;
 use std::fmt::Write as _;
 
 pub(crate) use read::ecn_threshold;
-pub use read::read;
+pub use read::{places, read};
 use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{

@@ -12,8 +12,6 @@
 //!   + 1. (The numbers of paths can differ in either direction, because another first path takes other links.)
 //! - with adjacency segments and no limit, both are iterated Dijkstra.
 
-use std::collections::BTreeMap;
-
 use proptest::{prelude::*, test_runner::RngSeed};
 use sidestep_formats as formats;
 use sidestep_net::{
@@ -115,8 +113,7 @@ fn arb_net() -> impl Strategy<Value = Net> {
             };
             let node = |index| GraphNode { name: format!("n{index}"), position: None };
             let nodes = (0..nodes).map(node).collect();
-            let graph =
-                Graph { name: "g".into(), nodes, edges: edges.map(edge).collect(), risk_groups: BTreeMap::new() };
+            let graph = Graph { name: "g".into(), nodes, edges: edges.map(edge).collect(), ..Graph::default() };
             Net::new(&graph, NetOptions::default()).expect("weights are small")
         })
     })

@@ -22,7 +22,8 @@
 //! from = "c*"                         # a host, a pattern (`*`, `?`) or a list of them
 //! to = ["s1", "s2"]
 //! pairing = "zip"                     # i-th with i-th, the shorter list starts again; or "all": each with each;
-//!                                     # "permutation": each with one other, drawn by the seed; "incast": all with the first
+//!                                     # "permutation": each with one other, drawn by the seed; "incast": all with the first;
+//!                                     # "demands": those of the demands below, without from and to
 //! # pairs = [["c1", "s1"]]            # instead of from, to and pairing
 //! connections = 4                     # of each pair; default 1
 //! start = "0 s"
@@ -37,6 +38,13 @@
 //! size = { distribution = "pareto", shape = 1.2, mean = "100 kB" }   # or exponential (mean), lognormal (mean, sigma),
 //!                                     # empirical (cdf = [["10 kB", 0.5], …]), web-search, data-mining; or just "10 kB"
 //! [[flow]]
+//! shares = [2.0, 1.0]                 # how often each pair is drawn, in relation; default: all alike
+//! [[flow]]
+//! kind = "list"                       # transfers of a list: name, port, system and tcp as above
+//! file = "flows.csv"                  # from, to, size and start of each; or htsim's .cm, or HPCC's flow.txt
+//! # transfers = [["c1", "s1", "10 kB", "1 s"]]   # instead of file
+//! start = "0 s"                       # added to all starts
+//! [[flow]]
 //! kind = "closed-loop"                # like poisson without rate, load and load_of; with users = 10 (of each pair), think = "1 s" (mean) and size
 //! [[flow]]
 //! kind = "cbr"                        # from, to, pairing, pairs, start, stop and name as above, with rate = "10 Mbit/s", packet = 1000 (bytes)
@@ -49,6 +57,14 @@
 //! env = { KEY = "value" }
 //! wait = true                         # false: a server, ended with the run
 //! # name, start and stop as above
+//! [demands]                           # between whom the flows with `pairing = "demands"` are, and of poisson and cbr how much
+//! file = "net.demands"                # or "gravity:TOTAL", "uniform:TOTAL"; or [[demand]] instead
+//! unit = "kbit/s"                     # of numbers in the file; default: the format's, or Mbit/s
+//! scale = 1.0
+//! [[demand]]
+//! from = "A"                          # a host, or a router: its hosts have equal parts
+//! to = "B"
+//! rate = "10 Mbit/s"
 //! [[event]]
 //! at = "10 s"
 //! link = "A-m1"                       # a link, a pattern or a list of them; or path = "path-1"
@@ -146,25 +162,23 @@ pub enum Flow {
     Bulk(BulkFlow),
     /// A program of the user's; only in the lab.
     Exec(ExecFlow),
-    /// Transfers that arrive at random, each over a connection of its own.
-    Poisson(PoissonFlow),
+    /// Transfers that arrive whatever the network does, each over a connection of its own.
+    OpenLoop(OpenLoopFlow),
     /// Users who transfer, think, and transfer again; only in the simulator.
     ClosedLoop(ClosedLoopFlow),
     /// Packets at a constant rate; only in the simulator.
     Cbr(CbrFlow),
 }
 
-/// Transfers that arrive as a Poisson process, each over a connection of its own.
+/// Transfers whose times and sizes the network does not change, each over a connection of its own.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PoissonFlow {
+pub struct OpenLoopFlow {
     /// Unique name in results.
     pub name: String,
-    /// Sender and receiver; each transfer is between one of these pairs, all alike.
+    /// Sender and receiver; each transfer is between one of these pairs.
     pub pairs: Vec<(NodeId, NodeId)>,
-    /// Arrivals a second, of all pairs together.
-    pub rate: f64,
-    /// How large the transfers are.
-    pub size: SizeDistribution,
+    /// When transfers arrive, and how large they are.
+    pub arrivals: Arrivals,
     /// The length of the request with which the first host of a pair asks; the second answers with `size`. `None`: the
     /// first sends `size`.
     pub request: Option<Bytes>,
@@ -176,6 +190,22 @@ pub struct PoissonFlow {
     pub port: Option<u16>,
     /// How its connections are carried, where that differs from the run.
     pub transport: Transport,
+}
+
+/// When transfers arrive, between which of a flow's pairs, and how large they are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arrivals {
+    /// As a Poisson process.
+    Poisson {
+        /// Arrivals a second, of all pairs together.
+        rate: f64,
+        /// How often each pair is drawn, relative to the others; empty: all alike.
+        shares: Vec<f64>,
+        /// How large the transfers are.
+        size: SizeDistribution,
+    },
+    /// As a list has them, by time.
+    Listed(Vec<Arrival>),
 }
 
 /// Users who transfer over a connection, think for an exponential time, and transfer again.
@@ -208,8 +238,8 @@ pub struct CbrFlow {
     pub name: String,
     /// Sender and receiver; each pair has a stream of its own.
     pub pairs: Vec<(NodeId, NodeId)>,
-    /// IP bytes a second, while it sends.
-    pub rate: Rate,
+    /// IP bytes a second of each pair, while it sends.
+    pub rates: Vec<Rate>,
     /// Length of an IP packet in bytes.
     pub packet: u16,
     /// How long it sends, and how long it pauses; `None`: it always sends.
@@ -345,12 +375,12 @@ impl Scenario {
         let mut random = Vec::new();
         for (number, flow) in self.flows.iter().enumerate() {
             match flow {
-                Flow::Poisson(flow) => random.push((number, flow)),
+                Flow::OpenLoop(flow) => random.push((number, flow)),
                 Flow::Bulk(_) | Flow::Exec(_) | Flow::ClosedLoop(_) | Flow::Cbr(_) => return None,
             }
         }
         let begins = |seed| {
-            let first = |(number, flow): &(usize, &PoissonFlow)| flow.arrivals(*number, seed, self.duration).next();
+            let first = |(number, flow): &(usize, &OpenLoopFlow)| flow.arrivals(*number, seed, self.duration).next();
             random.iter().any(|flow| first(flow).is_some())
         };
         if seeds.into_iter().any(begins) {
@@ -358,12 +388,19 @@ impl Scenario {
         }
         let (number, flow) = random.first()?;
         let lasts = flow.stop.unwrap_or(self.duration) - flow.start;
-        let message = format!(
-            "no transfer begins: {} arrivals a second give {:.3} in {lasts}, and under this seed none; raise the rate or the \
-             duration, or add a flow",
-            flow.rate,
-            flow.rate * lasts.as_secs_f64()
-        );
+        let message = match &flow.arrivals {
+            Arrivals::Poisson { rate, .. } => format!(
+                "no transfer begins: {rate} arrivals a second give {:.3} in {lasts}, and under this seed none; raise the rate or \
+                 the duration, or add a flow",
+                flow.expected(self.duration)
+            ),
+            Arrivals::Listed(arrivals) => {
+                let first = arrivals.first().map_or(Span::ZERO, |arrival| arrival.at.since(Time::ZERO));
+                format!(
+                    "no transfer begins: the first of the list does so at {first}; raise the duration, or add a flow"
+                )
+            }
+        };
         Some((Place::Flow(*number), message))
     }
 
@@ -403,7 +440,7 @@ impl Flow {
         match self {
             Flow::Bulk(flow) => &flow.name,
             Flow::Exec(flow) => &flow.name,
-            Flow::Poisson(flow) => &flow.name,
+            Flow::OpenLoop(flow) => &flow.name,
             Flow::ClosedLoop(flow) => &flow.name,
             Flow::Cbr(flow) => &flow.name,
         }
@@ -413,7 +450,7 @@ impl Flow {
     pub fn pairs(&self) -> &[(NodeId, NodeId)] {
         match self {
             Flow::Bulk(flow) => &flow.pairs,
-            Flow::Poisson(flow) => &flow.pairs,
+            Flow::OpenLoop(flow) => &flow.pairs,
             Flow::ClosedLoop(flow) => &flow.pairs,
             Flow::Cbr(flow) => &flow.pairs,
             Flow::Exec(_) => &[],
@@ -424,7 +461,7 @@ impl Flow {
     pub fn transport(&self) -> Option<&Transport> {
         match self {
             Flow::Bulk(flow) => Some(&flow.transport),
-            Flow::Poisson(flow) => Some(&flow.transport),
+            Flow::OpenLoop(flow) => Some(&flow.transport),
             Flow::ClosedLoop(flow) => Some(&flow.transport),
             Flow::Exec(_) | Flow::Cbr(_) => None,
         }
@@ -448,18 +485,34 @@ impl BulkFlow {
     }
 }
 
-/// The least that a [request](PoissonFlow::request) has room for: it contains how long it is, and how long the answer.
+/// The least that a [request](OpenLoopFlow::request) has room for: it contains how long it is, and how long the answer.
 pub const MIN_REQUEST: Bytes = Bytes::new(16);
 
-impl PoissonFlow {
+impl OpenLoopFlow {
     /// Its transfers in the order of their arrival; the same `seed` gives the same transfers in every world.
     ///
     /// `number` is the flow's position in the scenario, `duration` the run's.
-    pub fn arrivals(&self, number: usize, seed: u64, duration: Span) -> impl Iterator<Item = Arrival> + use<'_> {
+    pub fn arrivals(&self, number: usize, seed: u64, duration: Span) -> Box<dyn Iterator<Item = Arrival> + '_> {
         let random = Pcg32::new(seed, FLOW_STREAMS + number as u64);
         let at = |since_start| Time::ZERO + since_start;
-        let stop = at(self.stop.unwrap_or(duration));
-        workload::poisson(self.rate, self.pairs.len(), &self.size, at(self.start), stop, random)
+        let (start, stop) = (at(self.start), at(self.stop.unwrap_or(duration)));
+        match &self.arrivals {
+            Arrivals::Poisson { rate, shares, size } => {
+                Box::new(workload::poisson(*rate, (self.pairs.len(), shares), size, start, stop, random))
+            }
+            Arrivals::Listed(arrivals) => {
+                Box::new(arrivals.iter().copied().take_while(move |arrival| arrival.at < stop))
+            }
+        }
+    }
+
+    /// How many transfers can be expected in a run of `duration`.
+    pub fn expected(&self, duration: Span) -> f64 {
+        let stop = self.stop.unwrap_or(duration);
+        match &self.arrivals {
+            Arrivals::Poisson { rate, .. } => rate * (stop - self.start).as_secs_f64(),
+            Arrivals::Listed(arrivals) => arrivals.partition_point(|arrival| arrival.at < Time::ZERO + stop) as f64,
+        }
     }
 }
 

@@ -3,15 +3,17 @@
 use std::fmt::{self, Write as _};
 
 use sidestep_net::{
-    LinkId, NodeId, Span, Topology,
+    LinkId, NodeId, Rate, Span, Time, Topology,
     document::{list, quoted},
     topology_file,
 };
 
 use super::{
-    BulkFlow, CbrFlow, Change, ClosedLoopFlow, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, Periods,
-    PoissonFlow, Scenario, Transport,
+    Arrivals, BulkFlow, CbrFlow, Change, ClosedLoopFlow, Effect, Event, EventDirection, ExecFlow, Flow, Impairment,
+    OpenLoopFlow, Periods, Scenario, Transport,
 };
+
+use crate::workload::Arrival;
 
 /// `scenario` as TOML that reads as the same scenario.
 pub(crate) fn scenario(scenario: &Scenario) -> String {
@@ -34,7 +36,7 @@ pub(crate) fn scenario(scenario: &Scenario) -> String {
         match flow {
             Flow::Bulk(flow) => print_bulk(&mut out, topology, flow),
             Flow::Exec(flow) => print_exec(&mut out, topology, flow),
-            Flow::Poisson(flow) => print_poisson(&mut out, topology, flow),
+            Flow::OpenLoop(flow) => print_open_loop(&mut out, topology, flow),
             Flow::ClosedLoop(flow) => print_closed_loop(&mut out, topology, flow),
             Flow::Cbr(flow) => print_cbr(&mut out, topology, flow),
         }
@@ -106,12 +108,30 @@ fn print_transport(out: &mut Table, port: Option<u16>, transport: &Transport) {
     }
 }
 
-fn print_poisson(out: &mut Table, topology: &Topology, flow: &PoissonFlow) {
-    print_flow(out, topology, "poisson", &flow.name, &flow.pairs);
-    // `{:?}` always prints a point or an exponent, as TOML wants it of a float.
-    out.value("rate", format_args!("{:?}", flow.rate)).value("size", &flow.size);
-    out.optional("request", flow.request);
-    out.text("start", flow.start).optional("stop", flow.stop);
+fn print_open_loop(out: &mut Table, topology: &Topology, flow: &OpenLoopFlow) {
+    match &flow.arrivals {
+        Arrivals::Poisson { rate, shares, size } => {
+            print_flow(out, topology, "poisson", &flow.name, &flow.pairs);
+            // `{:?}` always prints a point or an exponent, as TOML wants it of a float.
+            out.value("rate", format_args!("{rate:?}")).value("size", size);
+            if !shares.is_empty() {
+                out.value("shares", format_args!("{shares:?}"));
+            }
+            out.optional("request", flow.request);
+            out.text("start", flow.start).optional("stop", flow.stop);
+        }
+        Arrivals::Listed(arrivals) => {
+            let host = |id| topology.node(id).name.as_str();
+            let transfer = |arrival: &Arrival| {
+                let (from, to) = *flow.pairs.get(arrival.pair)?;
+                let (size, start) = (arrival.size.to_string(), arrival.at.since(Time::ZERO).to_string());
+                Some(list([host(from), host(to), &size, &start]))
+            };
+            let transfers: Vec<String> = arrivals.iter().filter_map(transfer).collect();
+            out.header("[[flow]]").text("kind", "list").text("name", &flow.name);
+            out.value("transfers", format_args!("[\n  {},\n]", transfers.join(",\n  ")));
+        }
+    }
     print_transport(out, flow.port, &flow.transport);
 }
 
@@ -124,7 +144,11 @@ fn print_closed_loop(out: &mut Table, topology: &Topology, flow: &ClosedLoopFlow
 
 fn print_cbr(out: &mut Table, topology: &Topology, flow: &CbrFlow) {
     print_flow(out, topology, "cbr", &flow.name, &flow.pairs);
-    out.text("rate", flow.rate).value("packet", flow.packet);
+    match flow.rates.as_slice() {
+        [first, rest @ ..] if rest.iter().all(|rate| rate == first) => out.text("rate", first),
+        rates => out.value("rate", list(rates.iter().map(Rate::to_string))),
+    };
+    out.value("packet", flow.packet);
     if let Some((on, off)) = flow.bursts {
         out.text("on", on).text("off", off);
     }

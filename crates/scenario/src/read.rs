@@ -2,6 +2,7 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod demands;
 mod event;
 mod flow;
 mod impairment;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, de::IgnoredAny};
 use toml::Table;
 
+use self::demands::HostDemand;
 use super::{
     Files, ParseError, PathSettings, Place, RoutingSettings, Scenario, SystemSpec, TcpSettings,
     document::{Document, Item},
@@ -25,10 +27,11 @@ pub(super) fn scenario(text: &str, default_name: &str, files: &dyn Files) -> Res
     let file: File = document.read(document.root(), &of_systems)?;
     let topology = topology_file::read(&document, files)?;
     let (duration, seed) = (file.duration, file.seed);
-    let reader = Reader { document: &document, topology: &topology, files, duration, seed };
+    let mut reader = Reader { document: &document, topology: &topology, files, duration, seed, demands: Vec::new() };
     reader.check_times(&file)?;
     reader.check_settings(&file)?;
     reader.check_systems(&file)?;
+    reader.demands = reader.demands()?;
     let flows = reader.flows()?;
     let events = reader.events()?;
     let impairments = reader.impairments()?;
@@ -92,6 +95,10 @@ struct File {
     routing: RoutingSettings,
     #[serde(default)]
     paths: PathSettings,
+    #[serde(rename = "demands", default)]
+    _demands: IgnoredAny,
+    #[serde(rename = "demand", default)]
+    _demand: IgnoredAny,
     #[serde(rename = "flow", default)]
     _flow: IgnoredAny,
     #[serde(rename = "event", default)]
@@ -101,7 +108,7 @@ struct File {
 }
 
 /// The tables of a file that are the scenario's own; others are systems'.
-const OWN_TABLES: [&str; 4] = ["topology", "tcp", "routing", "paths"];
+const OWN_TABLES: [&str; 5] = ["topology", "tcp", "routing", "paths", "demands"];
 
 /// The tables of systems in a file, as they are written.
 fn tables_of_systems(document: &Document<'_>) -> Result<BTreeMap<String, Table>, ParseError> {
@@ -129,6 +136,8 @@ struct Reader<'a> {
     files: &'a dyn Files,
     duration: Span,
     seed: u64,
+    /// What hosts want to send to each other, by pair.
+    demands: Vec<HostDemand>,
 }
 
 impl<'a> Reader<'a> {

@@ -260,17 +260,25 @@ pub fn exponential(mean: Span, random: &mut impl Rng) -> Span {
     Span::from_nanos(nanos.min(1e18) as u64)
 }
 
-/// The arrivals of a Poisson process of `rate` a second between `start` and `stop`, each between one of `pairs` pairs,
-/// all alike.
+/// The arrivals of a Poisson process of `rate` a second between `start` and `stop`, each between one of `pairs` pairs: all alike,
+/// or in proportion to `shares`, which has one number for each.
 pub fn poisson<'a, R: Rng>(
     rate: f64,
-    pairs: usize,
+    (pairs, shares): (usize, &[f64]),
     size: &'a SizeDistribution,
     start: Time,
     stop: Time,
     mut random: R,
 ) -> impl Iterator<Item = Arrival> + use<'a, R> {
     let mut seconds = start.as_secs_f64();
+    // Up to which part of the whole a pair is drawn.
+    let upto: Vec<f64> = shares
+        .iter()
+        .scan(0.0, |sum, share| {
+            *sum += share;
+            Some(*sum)
+        })
+        .collect();
     std::iter::from_fn(move || {
         seconds += -uniform(&mut random).ln() / rate;
         // No arrival lies beyond the largest time.
@@ -278,7 +286,13 @@ pub fn poisson<'a, R: Rng>(
         if at >= stop || pairs == 0 {
             return None;
         }
-        let pair = ((u64::from(random.next_u32()) * pairs as u64) >> 32) as usize;
+        let pair = match upto.last() {
+            None => ((u64::from(random.next_u32()) * pairs as u64) >> 32) as usize,
+            Some(whole) => {
+                let drawn = uniform(&mut random) * whole;
+                upto.partition_point(|end| *end < drawn).min(pairs - 1)
+            }
+        };
         Some(Arrival { at, pair, size: size.draw(&mut random) })
     })
 }
@@ -378,7 +392,7 @@ mod tests {
     fn arrivals_come_at_their_rate_at_random_and_in_order() {
         let size = SizeDistribution::Constant(Bytes::new(1));
         let end = Time::ZERO + Span::from_secs(1_000);
-        let arrivals: Vec<Arrival> = poisson(50.0, 4, &size, Time::ZERO, end, Pcg32::seed_from_u64(1)).collect();
+        let arrivals: Vec<Arrival> = poisson(50.0, (4, &[]), &size, Time::ZERO, end, Pcg32::seed_from_u64(1)).collect();
         assert!((arrivals.len() as f64 / 50_000.0 - 1.0).abs() < 0.02, "{}", arrivals.len());
         assert!(arrivals.is_sorted_by_key(|arrival| arrival.at));
         let gaps: Vec<f64> = arrivals.windows(2).map(|two| two[1].at.since(two[0].at).as_secs_f64()).collect();
@@ -388,8 +402,19 @@ mod tests {
         assert!((deviation / mean - 1.0).abs() < 0.03);
         let of = |pair| arrivals.iter().filter(|arrival| arrival.pair == pair).count() as f64;
         assert!((0..4).all(|pair| (of(pair) / 12_500.0 - 1.0).abs() < 0.05));
-        let again: Vec<Arrival> = poisson(50.0, 4, &size, Time::ZERO, end, Pcg32::seed_from_u64(1)).collect();
+        let again: Vec<Arrival> = poisson(50.0, (4, &[]), &size, Time::ZERO, end, Pcg32::seed_from_u64(1)).collect();
         assert_eq!(arrivals, again);
+    }
+
+    #[test]
+    fn pairs_are_drawn_by_their_shares() {
+        let size = SizeDistribution::Constant(Bytes::new(1));
+        let end = Time::ZERO + Span::from_secs(1_000);
+        let shares = [3.0, 0.0, 1.0];
+        let arrivals = poisson(100.0, (3, &shares), &size, Time::ZERO, end, Pcg32::seed_from_u64(1));
+        let mut of = [0_u32; 3];
+        arrivals.for_each(|arrival| of[arrival.pair] += 1);
+        assert!(of[1] == 0 && (f64::from(of[0]) / f64::from(of[2]) - 3.0).abs() < 0.1, "{of:?}");
     }
 
     #[test]

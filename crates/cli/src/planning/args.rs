@@ -9,13 +9,13 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
     value_parser,
 };
-use sidestep_net::Ratio;
+use sidestep_net::{Ratio, document::quoted};
 use sidestep_proto::tcp::Profile;
 use sidestep_repro::Mode;
 use sidestep_results::World;
 use sidestep_scenario::{
     SystemSpec,
-    overrides::{Override, Sweep},
+    overrides::{Override, OverrideError, Sweep},
 };
 use sidestep_sim::bench::Tcp;
 use sidestep_tournament::Set;
@@ -72,6 +72,33 @@ pub enum Lab {
     },
 }
 
+/// What the user lays over a scenario file.
+#[derive(Debug, Args)]
+pub struct Laid {
+    /// Set a key of the scenario to another value, such as `topology.rate=10Mbit/s` or `flow[0].connections=4`; repeat for several
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<Override>,
+    /// Demands of the flows with `pairing = "demands"`: a traffic matrix (.demands, SNDlib's .xml or .txt, .csv, .json), or
+    /// gravity:TOTAL or uniform:TOTAL; the same as --set demands.file=FILE
+    #[arg(long, value_name = "FILE", value_parser = demands_of)]
+    demands: Option<Override>,
+}
+
+impl Laid {
+    /// All that is set.
+    pub fn all(&self) -> Vec<Override> {
+        self.set.iter().chain(&self.demands).cloned().collect()
+    }
+}
+
+/// Demands by the name of their file, which is the user's and not the scenario's, or as they are drawn.
+fn demands_of(name: &str) -> Result<Override, String> {
+    let file =
+        std::path::absolute(name).ok().filter(|_| !name.starts_with("gravity:") && !name.starts_with("uniform:"));
+    let name = file.map_or(name.into(), |file| file.to_string_lossy().into_owned());
+    format!("demands.file={}", quoted(&name)).parse().map_err(|error: OverrideError| error.to_string())
+}
+
 /// `sidestep lab run`.
 #[derive(Debug, Args)]
 pub struct LabRun {
@@ -80,9 +107,9 @@ pub struct LabRun {
     /// A system to run, such as `tcp` or `pathchanger:gamma=0.2`; repeat for several [default: those of the scenario]
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
-    /// Set a key of the scenario to another value, such as `topology.rate=10Mbit/s` or `flow[0].connections=4`; repeat for several
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<Override>,
+    /// What is laid over the file
+    #[command(flatten)]
+    pub laid: Laid,
     /// Directory for the results [default: out/SCENARIO]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -111,9 +138,9 @@ pub struct SimSweep {
     /// A system to run, such as `tcp` or `mptcp:subflows=4`; repeat for several [default: those of the scenario]
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
-    /// Set another key of the scenario to one value for all runs; repeat for several
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<Override>,
+    /// What is laid over the file in all runs
+    #[command(flatten)]
+    pub laid: Laid,
     /// Runs of each system, one for each seed: the scenario's and those after it (the first: --set seed=N)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: u32,
@@ -136,9 +163,9 @@ pub struct SimRun {
     /// A system to run, such as `tcp` or `mptcp:subflows=4`; repeat for several [default: those of the scenario]
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
-    /// Set a key of the scenario to another value, such as `topology.rate=10Mbit/s` or `flow[0].connections=4`; repeat for several
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<Override>,
+    /// What is laid over the file
+    #[command(flatten)]
+    pub laid: Laid,
     /// Runs of each system, one for each seed: the scenario's and those after it (the first: --set seed=N)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: u32,
@@ -173,9 +200,9 @@ pub struct CompareArgs {
     /// A system to run; repeat for several [default: those of the scenario]
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
-    /// Set a key of the scenario to another value, such as `topology.rate=10Mbit/s` or `flow[0].connections=4`; repeat for several
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<Override>,
+    /// What is laid over the file
+    #[command(flatten)]
+    pub laid: Laid,
     /// Test over several seeds whether the two worlds give the same, within a margin
     #[arg(long)]
     pub equivalence: bool,

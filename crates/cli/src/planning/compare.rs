@@ -16,7 +16,8 @@ use crate::planning::{
 /// Runs `sidestep compare …`.
 pub fn run(args: CompareArgs) -> Outcome {
     let [one, other] = args.worlds[..] else { return Err(Failure::usage("name two worlds, such as sim,lab")) };
-    let (scenario, reading) = read_scenario(&args.scenario, &args.set, if args.equivalence { args.seeds } else { 1 })?;
+    let (scenario, reading) =
+        read_scenario(&args.scenario, &args.laid.all(), if args.equivalence { args.seeds } else { 1 })?;
     // Before the other world has run for nothing.
     if [one, other].contains(&World::Lab) && !sidestep_linux::is_root() {
         return Err(Failure::environment(NEEDS_ROOT));

@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sidestep_formats::{DemandUnit, Generator, read_demands};
-use sidestep_net::{Graph, ParseError, TrafficMatrix};
+use sidestep_formats::{DemandUnit, Generator, read_demands, read_transfers};
+use sidestep_net::{Graph, ListedTransfer, ParseError, TrafficMatrix};
 
-use super::failure::Failure;
+use super::{failure::Failure, say_once};
 
 /// More files than this are refused.
 const MAX_FILES: usize = 100_000;
@@ -27,19 +27,15 @@ pub fn load(
     let mut matrices = Vec::new();
     let mut said = Vec::new();
     for name in names {
-        if name.starts_with("gravity:") || name.starts_with("uniform:") {
-            let generator: Generator =
-                name.parse().map_err(|error| Failure::usage(format!("--demands {name}: {error}")))?;
-            matrices.push(
-                generator.draw(graph, seed).map_err(|error| Failure::usage(format!("--demands {name}: {error}")))?,
-            );
+        if let Some(drawn) = draw(name, graph, seed) {
+            matrices.push(drawn.map_err(|problem| Failure::usage(format!("--demands {name}: {problem}")))?);
             continue;
         }
         for file in files(Path::new(name))? {
-            let (matrix, line) = read(&file, unit, graph)?;
+            let (matrix, line) = read(&file, unit, graph).map_err(Failure::usage)?;
             if !said.contains(&line) {
                 if said.is_empty() {
-                    eprintln!("{}: {line}", matrix.name.replace(char::is_control, "\u{fffd}"));
+                    say_once(&format!("{}: {line}", matrix.name));
                 }
                 said.push(line);
             }
@@ -49,14 +45,56 @@ pub fn load(
     Ok(matrices)
 }
 
-fn read(path: &Path, unit: Option<DemandUnit>, graph: &Graph) -> Result<(TrafficMatrix, String), Failure> {
+/// The one traffic matrix of this name, for a scenario; prints how it was read.
+pub fn load_one(
+    path: &Path,
+    name: &str,
+    unit: Option<&str>,
+    graph: &Graph,
+    seed: u64,
+) -> Result<TrafficMatrix, String> {
+    let unit = unit.map(str::parse).transpose()?;
+    // A seed of 32 bits gives the same matrix as `advise` draws.
+    if let Some(drawn) = draw(name, graph, u32::try_from(seed).map_err(|_| "the seed must be below 2^32")?) {
+        return drawn;
+    }
+    let (matrix, line) = read(path, unit, graph)?;
+    say_once(&format!("{}: {line}", matrix.name));
+    Ok(matrix)
+}
+
+/// The transfers that a file lists; prints how it was read.
+pub fn load_transfers(path: &Path, graph: &Graph) -> Result<Vec<ListedTransfer>, String> {
+    let (shown, text) = text(path)?;
+    let (transfers, reading) = read_transfers(&text, &shown, graph).map_err(|error| error.to_string())?;
+    say_once(&format!("{shown}: {reading}"));
+    Ok(transfers)
+}
+
+/// The matrix that a name such as `gravity:1 Gbit/s` draws; `None` if the name is a file's.
+fn draw(name: &str, graph: &Graph, seed: u32) -> Option<Result<TrafficMatrix, String>> {
+    if !name.starts_with("gravity:") && !name.starts_with("uniform:") {
+        return None;
+    }
+    let drawn =
+        name.parse().and_then(|generator: Generator| generator.draw(graph, seed).map_err(|error| error.to_string()));
+    Some(drawn)
+}
+
+fn read(path: &Path, unit: Option<DemandUnit>, graph: &Graph) -> Result<(TrafficMatrix, String), String> {
+    let (shown, text) = text(path)?;
+    let (matrix, reading) = read_demands(&text, &shown, graph, unit).map_err(|error| error.to_string())?;
+    Ok((matrix, reading.to_string()))
+}
+
+/// A file's name as it is shown, and its text.
+fn text(path: &Path) -> Result<(String, String), String> {
     let shown = path.display().to_string();
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_LENGTH).read_to_end(&mut bytes));
-    read.map_err(|error| Failure::usage(format!("{shown}: {error}")))?;
-    let text = ParseError::check_text(bytes).map_err(|error| Failure::usage(error.in_file(&*shown)))?;
-    let (matrix, reading) = read_demands(&text, &shown, graph, unit).map_err(Failure::usage)?;
-    Ok((matrix, reading.to_string()))
+    read.map_err(|error| format!("{shown}: {error}"))?;
+    let text = ParseError::check_text(bytes).map_err(|error| error.in_file(&*shown).to_string())?;
+    Ok((shown, text))
 }
 
 /// A file, or those of a directory.

@@ -22,7 +22,7 @@ pub fn run(lab: Lab) -> Outcome {
 }
 
 fn run_scenario(args: LabRun) -> Outcome {
-    let (scenario, reading) = read_scenario(&args.scenario, &args.set, 1)?;
+    let (scenario, reading) = read_scenario(&args.scenario, &args.laid.all(), 1)?;
     if !sidestep_linux::is_root() {
         return Err(Failure::environment(NEEDS_ROOT));
     }
@@ -38,7 +38,7 @@ fn run_scenario(args: LabRun) -> Outcome {
         stop: until_signalled()?,
     };
     let result =
-        run_lab(&options, &mut LabProgress::new()).map_err(|error| located(&args.scenario, &args.set, error))?;
+        run_lab(&options, &mut LabProgress::new()).map_err(|error| located(&args.scenario, &args.laid.all(), error))?;
     if args.json {
         print_json(&WithReading { results: &result, reading })?;
     } else {

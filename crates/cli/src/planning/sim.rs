@@ -31,7 +31,7 @@ pub fn run(sim: Sim) -> Outcome {
 }
 
 fn run_one(args: SimRun) -> Outcome {
-    let (scenario, reading) = read_scenario(&args.scenario, &args.set, args.seeds)?;
+    let (scenario, reading) = read_scenario(&args.scenario, &args.laid.all(), args.seeds)?;
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
     if !args.force {
         check_memory(&scenario, u64::from(args.seeds) * systems.len() as u64)?;
@@ -56,7 +56,7 @@ fn run_one(args: SimRun) -> Outcome {
     }
     let simulate = if args.resume { resume } else { run_sim };
     let done = simulate(&options, &SimProgress::new());
-    let (result, interrupted) = done.map_err(|error| located(&args.scenario, &args.set, error))?;
+    let (result, interrupted) = done.map_err(|error| located(&args.scenario, &args.laid.all(), error))?;
     if args.json {
         print_json(&WithReading { results: &result, reading })?;
     } else {

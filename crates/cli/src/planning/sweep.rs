@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use serde::Serialize;
+use sidestep_formats::Reading;
 use sidestep_results::{RunResult, Swept, SweptPoint};
 use sidestep_scenario::{
     Scenario, SystemSpec,
@@ -29,6 +31,15 @@ use crate::planning::{
 /// The most runs of one call: more are a mistake in the values.
 const MAX: usize = 10_000;
 
+/// The results of all values, and how the networks that they are of were read; for JSON.
+#[derive(Serialize)]
+struct WithReadings<'a> {
+    #[serde(flatten)]
+    results: &'a Swept,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    readings: Vec<Reading>,
+}
+
 /// One value of each key.
 struct Point {
     values: Vec<String>,
@@ -38,7 +49,7 @@ struct Point {
 
 /// Runs a scenario with each value of a key, or of several keys each with each.
 pub fn run(args: SimSweep) -> Outcome {
-    let points = points(&args)?;
+    let (points, readings) = points(&args)?;
     let systems = |scenario: &Scenario| -> Vec<SystemSpec> {
         if args.systems.is_empty() { scenario.systems.clone() } else { args.systems.clone() }
     };
@@ -69,7 +80,7 @@ pub fn run(args: SimSweep) -> Outcome {
     save(&out.join("sweep.svg"), &swept.picture().map_err(Failure::run)?)?;
     save(&out.join("index.html"), &swept.page(&command_line()).map_err(Failure::run)?)?;
     if args.json {
-        print_json(&swept)?;
+        print_json(&WithReadings { results: &swept, readings })?;
     } else {
         println!("{}", swept.table());
         println!("Table and picture: {}", out.join("index.html").display());
@@ -80,12 +91,13 @@ pub fn run(args: SimSweep) -> Outcome {
     Ok(())
 }
 
-/// Every combination of the values, the last key's changing fastest.
-fn points(args: &SimSweep) -> Result<Vec<Point>, Failure> {
+/// Every combination of the values, the last key's changing fastest; and how networks were read, once each.
+fn points(args: &SimSweep) -> Result<(Vec<Point>, Vec<Reading>), Failure> {
     let number = args.over.iter().map(|sweep| sweep.values().len()).try_fold(1_usize, usize::checked_mul);
     let Some(number) = number.filter(|number| *number <= MAX) else {
         return Err(Failure::usage(format!("--over: these are more than {MAX} runs; give fewer values")));
     };
+    let mut readings = Vec::new();
     let point = |number: usize| {
         let mut rest = number;
         let mut set = Vec::new();
@@ -95,12 +107,14 @@ fn points(args: &SimSweep) -> Result<Vec<Point>, Failure> {
         }
         set.reverse();
         let values: Vec<String> = set.iter().map(Override::value).collect();
-        let set: Vec<Override> = args.set.iter().cloned().chain(set).collect();
-        let (scenario, _) =
+        let set: Vec<Override> = args.laid.all().into_iter().chain(set).collect();
+        let (scenario, reading) =
             read_scenario(&args.scenario, &set, args.seeds).map_err(|error| error.within(&values.join(", ")))?;
+        readings.extend(reading.filter(|reading| !readings.contains(reading)));
         Ok(Point { values, set, scenario })
     };
-    (0..number).map(point).collect()
+    let points: Result<_, Failure> = (0..number).map(point).collect();
+    Ok((points?, readings))
 }
 
 /// The results of those points that ran to the end, in the order of the points.

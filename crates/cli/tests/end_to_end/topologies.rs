@@ -285,3 +285,38 @@ fn demands_are_put_on_links_before_and_after_failures() {
         "{refused:#?}"
     );
 }
+
+#[test]
+fn demands_that_are_replayed_load_links_as_advise_computes() {
+    let room = Room::new();
+    let file = room.write("Ring.graphml", RING);
+    room.write("m.csv", "src,dst,rate\nPerth,2,6\nPerth,1,2\n2,Perth,1\n");
+    let ask = ["advise", &file, "--default-rate", "10 Mbit/s", "--demands", "m.csv", "--json"];
+    let advice = json(&room.run(&ask));
+    let scenario = |flow: &str, duration: u32| {
+        let head = format!("duration = \"{duration} s\"\nwarmup = \"2 s\"\n[topology]\nnetwork = \"Ring.graphml\"\n");
+        room.write("replay.toml", &format!("{head}rate = \"10 Mbit/s\"\n[[flow]]\npairing = \"demands\"\n{flow}"))
+    };
+    // Packets exactly; transfers by TCP on average, and with headers.
+    for (flow, duration, tolerance) in
+        [("kind = \"cbr\"\n", 12, 0.01), ("kind = \"poisson\"\nsize = \"50 kB\"\n", 300, 0.08)]
+    {
+        let file = scenario(flow, duration);
+        let ended = room.run(&["sim", "run", &file, "--demands", "m.csv", "--json"]);
+        assert!(ended.stderr.contains("m: demands: of 3 pairs, Mbit/s assumed"), "{ended:#?}");
+        let links = &json(&ended)["systems"]["tcp"]["links"];
+        let mut loaded = 0;
+        for used in advice["utilisation"].as_array().unwrap() {
+            let [from, to] = [&used["ends"][0], &used["ends"][1]].map(|end| end.as_str().unwrap());
+            let names = [format!("{from}-{to}:{from}>{to}"), format!("{to}-{from}:{from}>{to}")];
+            let measured = names.iter().find_map(|name| links[name]["utilisation"].as_f64()).unwrap();
+            let expected = used["igp"].as_f64().unwrap();
+            assert!((measured - expected).abs() <= tolerance, "{from} to {to}: {measured}, and {expected} expected");
+            loaded += u32::from(expected > 0.0);
+        }
+        assert!(loaded >= 3, "{advice}");
+    }
+    let file = scenario("kind = \"bulk\"\n", 12);
+    let refused = room.run(&["sim", "run", &file, "--demands", "none.csv"]);
+    assert!(refused.complaint(2).contains("none.csv: No such file"), "{refused:#?}");
+}

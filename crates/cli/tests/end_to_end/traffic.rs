@@ -56,6 +56,32 @@ fn megabits_of(samples: &[Row]) -> f64 {
 }
 
 #[test]
+fn transfers_of_a_list_are_those_of_the_list_in_both_worlds() {
+    if !root_or_skip("a lab run") {
+        return;
+    }
+    let room = Room::new();
+    room.write("perm.cm", "Nodes 2\nConnections 3\n0->1 id 1 start 500000000000 size 20000\n1->0 start 0 size 5\n0->1 start 0 size 70000\n");
+    let flow = "[[flow]]\nkind = \"list\"\nname = \"list\"\nfile = \"perm.cm\"\nstart = \"1 s\"\n";
+    let lab = room.run_lab("lab", &format!("{ONE_PATH}{flow}"));
+    assert!(lab.stderr.contains("perm.cm: transfers: 3, sizes in bytes and starts in ps"), "{lab:#?}");
+    let file = room.path("lab.toml").display().to_string();
+    assert_eq!(room.run(&["sim", "run", &file, "--out", "sim"]).code, Some(0));
+    for world in ["lab", "sim"] {
+        let rows = room.rows(world, "flows.csv");
+        let mut found: Vec<_> = rows
+            .iter()
+            .map(|row| (row["from"].as_str(), row["to"].as_str(), number(row, "bytes"), row["completed"].as_str()))
+            .collect();
+        found.sort_by(|a, b| a.2.total_cmp(&b.2));
+        let expected = [("s1", "c1", 5.0, "true"), ("c1", "s1", 20_000.0, "true"), ("c1", "s1", 70_000.0, "true")];
+        assert_eq!(found, expected, "{world}");
+        let late = rows.iter().find(|row| number(row, "bytes") == 20_000.0).unwrap();
+        assert!((1.4..1.7).contains(&number(late, "start_s")), "{world}: {late:?}");
+    }
+}
+
+#[test]
 fn packets_at_a_constant_rate_fill_their_share_of_a_link() {
     if !root_or_skip("a lab run") {
         return;

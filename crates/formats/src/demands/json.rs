@@ -13,7 +13,7 @@ pub(super) fn read(text: &str, reader: &mut Reader<'_>) -> Result<(), Fault> {
         json.members(|json, at, key| {
             // The quote stands before the key.
             let (from, to) = pair(at + 1, key)?;
-            let (from, to) = (reader.node(from)?, reader.node(to)?);
+            let (from, to) = (reader.places.node(from)?, reader.places.node(to)?);
             let rate = rate(json, reader)?;
             reader.add(at, from, to, rate)
         })?;
@@ -22,7 +22,7 @@ pub(super) fn read(text: &str, reader: &mut Reader<'_>) -> Result<(), Fault> {
 }
 
 fn rows(json: &mut Json<'_>, reader: &mut Reader<'_>) -> Result<(), Fault> {
-    let nodes = reader.graph.nodes.len();
+    let nodes = reader.places.graph.nodes.len();
     let mut from = 0;
     json.elements(|json| {
         let (at, mut to) = (json.at, 0);

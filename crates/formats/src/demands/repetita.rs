@@ -35,12 +35,7 @@ pub(super) fn read(text: &str, reader: &mut Reader<'_>) -> Result<(), Fault> {
             return Err(line.fault(format!("there are more lines than the {number} demands that `DEMANDS` announced")));
         }
         let [_, from, to, rate] = line.fields("a demand: label, source, destination and bandwidth")?;
-        let nodes = reader.graph.nodes.len();
-        let node = |word: Piece<'_>| match word.text.parse() {
-            Ok(index) if index < nodes => Ok(index),
-            _ => Err(word.fault(format!("there is no node `{}`; nodes are numbers below {nodes}", shown(word.text)))),
-        };
-        let (from, to, at) = (node(from)?, node(to)?, from.at);
+        let (at, from, to) = (from.at, reader.places.number(from)?, reader.places.number(to)?);
         let rate = reader.rate(rate)?;
         reader.add(at, from, to, rate)?;
         number += 1;

@@ -75,7 +75,7 @@ fn demand(xml: &mut Xml<'_>, tag: &Tag, reader: &mut Reader<'_>) -> Result<(), F
     let (Some(from), Some(to), Some(rate)) = (from, to, rate) else {
         return Err(Fault::new(tag.at, "a demand needs a `<source>`, a `<target>` and a `<demandValue>`"));
     };
-    let node = |end: &(usize, String)| reader.node(Piece { at: end.0, text: &end.1 });
+    let node = |end: &(usize, String)| reader.places.node(Piece { at: end.0, text: &end.1 });
     let (from, to) = (node(&from)?, node(&to)?);
     let rate = reader.rate(Piece { at: rate.0, text: &rate.1 })?;
     reader.add(tag.at, from, to, rate)
@@ -99,7 +99,7 @@ pub(super) fn read_native(text: &str, reader: &mut Reader<'_>) -> Result<(), Fau
                     return Err(line.fault(format!("the routing unit `{}` is not 1", shown(unit))));
                 }
                 let [_, _, from, to, _, _, rate, ..] = words.as_slice() else { continue };
-                let (from, to, rate) = (reader.node(*from)?, reader.node(*to)?, reader.rate(*rate)?);
+                let (from, to, rate) = (reader.places.node(*from)?, reader.places.node(*to)?, reader.rate(*rate)?);
                 reader.add(line.at, from, to, rate)?;
             }
             ("DEMANDS", _) => {

@@ -7,7 +7,7 @@ use sidestep_net::Rate;
 use super::{Fault, Reader, shown};
 use crate::{
     mapping::{Role, Unit},
-    table::quoted,
+    table::cells,
     words::{Piece, lines},
 };
 
@@ -33,11 +33,11 @@ pub(super) fn read(text: &str, reader: &mut Reader<'_>) -> Result<(), Fault> {
     }
     if let [_, _, rate] = head.as_slice()
         && is_number(rate)
-        && !(reader.graph.nodes.len() == 3 && head.iter().all(is_number))
+        && !(reader.places.graph.nodes.len() == 3 && head.iter().all(is_number))
     {
         return list(&rows, [0, 1, 2], reader);
     }
-    if head.len() == reader.graph.nodes.len() && head.iter().all(is_number) {
+    if head.len() == reader.places.graph.nodes.len() && head.iter().all(is_number) {
         let all: Vec<usize> = (0..head.len()).collect();
         let many = rows.len();
         if many != all.len() {
@@ -50,17 +50,6 @@ pub(super) fn read(text: &str, reader: &mut Reader<'_>) -> Result<(), Fault> {
         return Ok(());
     }
     matrix(head, rest, reader)
-}
-
-/// The cells of a line, without quotes.
-fn cells(line: Piece<'_>, separator: Option<char>) -> Result<Vec<Piece<'_>>, Fault> {
-    let mut cells = quoted(line, separator, '"')?;
-    for cell in &mut cells {
-        if let Some(text) = cell.text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
-            *cell = Piece { at: cell.at + 1, text };
-        }
-    }
-    Ok(cells)
 }
 
 /// The columns that titles name, and the unit in the rate's title, such as `rate_mbps` or `demand (Mbit/s)`; `None` if
@@ -90,7 +79,7 @@ fn list(rows: &[(Piece<'_>, Vec<Piece<'_>>)], columns: Columns, reader: &mut Rea
             let needed = columns.into_iter().max().unwrap_or_default() + 1;
             return Err(line.fault(format!("the line has {} cells; a demand needs {needed}", cells.len())));
         };
-        let (from, to, rate) = (reader.node(*from)?, reader.node(*to)?, reader.rate(*rate)?);
+        let (from, to, rate) = (reader.places.node(*from)?, reader.places.node(*to)?, reader.rate(*rate)?);
         reader.add(line.at, from, to, rate)?;
     }
     Ok(())
@@ -103,11 +92,11 @@ fn matrix(head: &[Piece<'_>], rows: &[(Piece<'_>, Vec<Piece<'_>>)], reader: &mut
     let names = if is_short { head } else { head.get(1..).unwrap_or_default() };
     let mut columns = Vec::with_capacity(names.len());
     for name in names {
-        columns.push(reader.node(*name)?);
+        columns.push(reader.places.node(*name)?);
     }
     for (line, cells) in rows {
         let Some((name, cells)) = cells.split_first() else { continue };
-        let from = reader.node(*name)?;
+        let from = reader.places.node(*name)?;
         row(*line, from, &columns, cells, reader)?;
     }
     Ok(())

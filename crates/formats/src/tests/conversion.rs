@@ -32,12 +32,7 @@ fn edges(nodes: usize) -> impl Strategy<Value = GraphEdge> {
 fn graphs() -> impl Strategy<Value = Graph> {
     vec(nodes(), 1..8).prop_flat_map(|nodes| {
         let edges = vec(edges(nodes.len()), 0..16);
-        (Just(nodes), edges).prop_map(|(nodes, edges)| Graph {
-            name: "a".into(),
-            nodes,
-            edges,
-            risk_groups: BTreeMap::new(),
-        })
+        (Just(nodes), edges).prop_map(|(nodes, edges)| Graph { name: "a".into(), nodes, edges, ..Graph::default() })
     })
 }
 

@@ -111,10 +111,15 @@ impl Default for Attached {
 }
 
 impl Attached {
+    /// The part of a network that is taken; its nodes are the routers, in this order.
+    pub fn taken(&self, graph: &Graph) -> Graph {
+        if self.part == Part::Largest { graph.largest_part() } else { graph.clone() }
+    }
+
     /// Builds the network, addresses assigned; fails where a number is out of range, or no router has hosts.
     pub fn build(&self, graph: &Graph) -> Result<Topology, TopologyError> {
         at_least_one("hosts", &graph.name, self.hosts)?;
-        let mut graph = if self.part == Part::Largest { graph.largest_part() } else { graph.clone() };
+        let mut graph = self.taken(graph);
         for edge in &mut graph.edges {
             (edge.rate, edge.delay) = (self.rate.or(edge.rate), self.delay.or(edge.delay));
         }

@@ -70,6 +70,7 @@ impl Graph {
             }
             graph.edges.push(GraphEdge { from, to, ..edge.clone() });
         }
+        graph.is_part = self.is_part || graph.nodes.len() < self.nodes.len();
         graph
     }
 }

@@ -62,9 +62,11 @@ fn the_largest_part_is_a_network_of_its_own() {
         nodes: ["a", "b", "c", "d", "e", "f"].map(node).into(),
         edges: vec![edge(0, 1, false), edge(5, 2, true), edge(4, 5, false)],
         risk_groups: [(0, [1].into()), (2, [7].into())].into(),
+        is_part: false,
     };
     assert_eq!(graph.parts(), [0, 0, 1, 2, 1, 1]);
     let part = graph.largest_part();
+    assert!(part.is_part);
     assert_eq!(part.nodes, ["c", "e", "f"].map(node));
     assert_eq!(part.edges, [edge(2, 0, true), edge(1, 2, false)]);
     assert_eq!(part.risk_groups, [(1, [7].into())].into());

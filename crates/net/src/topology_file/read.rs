@@ -9,8 +9,8 @@ use serde::{
 };
 
 use crate::{
-    Attached, BurstLoss, Channel, Dumbbell, FatTree, Files, Link, NamedPath, Node, NodeKind, ParallelPaths, ParseError,
-    Queue, QueueLimit, Rate, Ratio, Red, Span, Topology, TopologyError,
+    Attached, BurstLoss, Channel, Dumbbell, FatTree, Files, Graph, GraphNode, Link, NamedPath, Node, NodeId, NodeKind,
+    ParallelPaths, ParseError, Queue, QueueLimit, Rate, Ratio, Red, Span, Topology, TopologyError,
     document::{Document, Item},
     generate::{DEFAULT_WEIGHT, LinkNames},
     srv6,
@@ -20,15 +20,11 @@ use crate::{
 /// Reads the `topology` table of a document, or the network that it names.
 pub fn read(document: &Document<'_>, files: &dyn Files) -> Result<Topology, ParseError> {
     let item = document.root().get_ref().get("topology").unwrap_or(document.root());
-    if let Some(name) = item.get_ref().as_str() {
-        return read_named(document, item, (item, name), &Attached::default(), files);
-    }
-    if let Some(network) = item.get_ref().get("network") {
-        let Some(name) = network.get_ref().as_str() else {
-            let message = "must be the name of a published network, such as \"Abilene\", or a file";
-            return Err(document.error(network.span(), message));
-        };
-        return read_named(document, item, (network, name), &document.read(item, &["network"])?, files);
+    if let Some((network, graph, attached)) = named(document, item, files)? {
+        return attached.build(&graph).map_err(|error| match item.get_ref().as_str() {
+            Some(_) => document.error(network.span(), error),
+            None => place(document, item, &error),
+        });
     }
     match item.get_ref().get("generator") {
         None => read_inline(document, item),
@@ -48,19 +44,43 @@ pub fn read(document: &Document<'_>, files: &dyn Files) -> Result<Topology, Pars
     }
 }
 
-/// A network that is published, or in a file of its own, with hosts.
-fn read_named(
+/// The network that is published, or in a file of its own, if a table names one: where it does, and what is added.
+fn named<'d>(
     document: &Document<'_>,
-    item: &Item<'_>,
-    (network, name): (&Item<'_>, &str),
-    attached: &Attached,
+    item: &'d Item<'d>,
     files: &dyn Files,
-) -> Result<Topology, ParseError> {
+) -> Result<Option<(&'d Item<'d>, Graph, Attached)>, ParseError> {
+    let (network, attached) = match item.get_ref().get("network") {
+        _ if item.get_ref().is_str() => (item, Attached::default()),
+        None => return Ok(None),
+        Some(network) => (network, document.read(item, &["network"])?),
+    };
+    let Some(name) = network.get_ref().as_str() else {
+        let message = "must be the name of a published network, such as \"Abilene\", or a file";
+        return Err(document.error(network.span(), message));
+    };
     let graph = files.network(name, &attached.map).map_err(|problem| document.error(network.span(), problem))?;
-    attached.build(&graph).map_err(|error| match item.get_ref().as_str() {
-        Some(_) => document.error(network.span(), error),
-        None => place(document, item, &error),
-    })
+    Ok(Some((network, graph, attached)))
+}
+
+/// The places between which files say what is sent, as a graph without edges: the nodes of the network that a document names, in
+/// the order of its file; or else the hosts, and behind them the routers, in the order of `topology`, which is the document's.
+/// With them the node of each.
+pub fn places(
+    document: &Document<'_>,
+    topology: &Topology,
+    files: &dyn Files,
+) -> Result<(Graph, Vec<NodeId>), ParseError> {
+    let item = document.root().get_ref().get("topology").unwrap_or(document.root());
+    if let Some((_, graph, attached)) = named(document, item, files)? {
+        let graph = attached.taken(&graph);
+        let nodes = topology.node_ids().take(graph.nodes.len()).collect();
+        return Ok((Graph { edges: Vec::new(), ..graph }, nodes));
+    }
+    let of = |routers: bool| topology.node_ids().filter(move |id| topology.is_router(*id) == routers);
+    let ids: Vec<NodeId> = of(false).chain(of(true)).collect();
+    let node = |id: &NodeId| GraphNode { name: topology.node(*id).name.clone(), position: None };
+    Ok((Graph { nodes: ids.iter().map(node).collect(), ..Graph::default() }, ids))
 }
 
 /// Reads an ECN threshold: a queue size or `never`.

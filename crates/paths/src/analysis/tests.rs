@@ -13,7 +13,7 @@ use super::{
 
 fn graph(nodes: usize, edges: Vec<GraphEdge>) -> Graph {
     let node = |index| GraphNode { name: format!("n{index}"), position: None };
-    Graph { name: "g".into(), nodes: (0..nodes).map(node).collect(), edges, risk_groups: BTreeMap::new() }
+    Graph { name: "g".into(), nodes: (0..nodes).map(node).collect(), edges, ..Graph::default() }
 }
 
 fn edge(from: usize, to: usize, weight: Option<f64>) -> GraphEdge {

@@ -14,14 +14,15 @@ use toml::de::DeValue;
 
 use super::Reader;
 use crate::{
-    BulkFlow, CbrFlow, ClosedLoopFlow, ExecFlow, Flow, MIN_REQUEST, PoissonFlow, SystemSpec, TcpSettings, Transport,
+    Arrivals, BulkFlow, CbrFlow, ClosedLoopFlow, ExecFlow, Flow, MIN_REQUEST, OpenLoopFlow, SystemSpec, TcpSettings,
+    Transport,
     workload::{SizeDistribution, SizeSource},
 };
 
 /// More connections than this in a scenario are refused.
-const MAX_CONNECTIONS: u64 = 100_000;
+pub(super) const MAX_CONNECTIONS: u64 = 100_000;
 /// More transfers than this of a flow are refused, as far as they can be expected.
-const MAX_ARRIVALS: f64 = 2_000_000.0;
+pub(super) const MAX_ARRIVALS: f64 = 2_000_000.0;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,6 +58,8 @@ struct PoissonFile {
     rate: Option<f64>,
     load: Option<Ratio>,
     load_of: Option<Rate>,
+    #[serde(default)]
+    shares: Vec<f64>,
     size: SizeSource,
     request: Option<Bytes>,
     #[serde(default)]
@@ -99,7 +102,7 @@ struct CbrFile {
     to: Option<OneOrMany>,
     pairing: Option<Pairing>,
     pairs: Option<Vec<[String; 2]>>,
-    rate: Rate,
+    rate: Option<Rates>,
     #[serde(default = "packet")]
     packet: u16,
     on: Option<Span>,
@@ -109,6 +112,14 @@ struct CbrFile {
     #[serde(default)]
     start: Span,
     stop: Option<Span>,
+}
+
+/// One rate for all pairs, or one for each.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Rates {
+    Each(Vec<Rate>),
+    All(Rate),
 }
 
 /// Between whom a flow runs, as it is written.
@@ -131,6 +142,8 @@ enum Pairing {
     Permutation,
     /// All with the first receiver.
     Incast,
+    /// Those that have a demand.
+    Demands,
 }
 
 #[derive(Deserialize)]
@@ -170,12 +183,12 @@ impl Reader<'_> {
             let flow = match item.get_ref().get("kind").and_then(|kind| kind.get_ref().as_str()) {
                 Some("bulk") => Flow::Bulk(self.bulk(item, index, &mut connections)?),
                 Some("exec") => Flow::Exec(self.exec(item, index)?),
-                Some("poisson") => Flow::Poisson(self.poisson(item, index, &mut connections)?),
+                Some("poisson") => Flow::OpenLoop(self.poisson(item, index, &mut connections)?),
+                Some("list") => Flow::OpenLoop(self.list(item, index, &mut connections)?),
                 Some("closed-loop") => Flow::ClosedLoop(self.closed_loop(item, index, &mut connections)?),
                 Some("cbr") => Flow::Cbr(self.cbr(item, index, &mut connections)?),
                 _ => {
-                    let message =
-                        "a flow needs `kind = \"bulk\"`, `\"poisson\"`, `\"closed-loop\"`, `\"cbr\"` or `\"exec\"`";
+                    let message = "a flow needs `kind = \"bulk\"`, `\"poisson\"`, `\"list\"`, `\"closed-loop\"`, `\"cbr\"` or `\"exec\"`";
                     return Err(self.document.error_at(item, "kind", message));
                 }
             };
@@ -186,6 +199,16 @@ impl Reader<'_> {
                 return Err(self.document.error_at(item, "name", format_args!("flow `{}` exists twice", flow.name())));
             }
             flows.push(flow);
+        }
+        let tables = self.document.tables(self.document.root(), "flow")?;
+        let by_demands = |item: &Item<'_>| {
+            item.get_ref().get("pairing").and_then(|pairing| pairing.get_ref().as_str()) == Some("demands")
+        };
+        if !self.demands.is_empty() && !tables.iter().any(by_demands) {
+            let key = if self.document.root().get_ref().get("demands").is_some() { "demands" } else { "demand" };
+            let message = "no flow uses the demands; add [[flow]] with kind = \"poisson\", pairing = \"demands\" and a size \
+                           such as \"1 MB\" in lines below it";
+            return Err(self.at(key, message));
         }
         Ok(flows)
     }
@@ -225,7 +248,7 @@ impl Reader<'_> {
         })
     }
 
-    fn poisson(&self, item: &Item<'_>, index: usize, connections: &mut u64) -> Result<PoissonFlow, ParseError> {
+    fn poisson(&self, item: &Item<'_>, index: usize, connections: &mut u64) -> Result<OpenLoopFlow, ParseError> {
         let file: PoissonFile = self.document.read(item, &["kind"])?;
         self.check_span(item, file.start, file.stop)?;
         let ends = Ends { from: &file.from, to: &file.to, pairing: file.pairing, pairs: &file.pairs };
@@ -234,36 +257,53 @@ impl Reader<'_> {
         if file.request.is_some_and(|request| request < MIN_REQUEST) {
             return Err(self.document.error_at(item, "request", format_args!("must be at least {MIN_REQUEST}")));
         }
-        let rate = match (file.rate, file.load, file.load_of) {
-            (Some(rate), None, None) => rate,
-            (None, Some(load), Some(of)) => load.as_f64() * of.bits_per_sec() as f64 / (8.0 * size.mean()),
+        let arrivals_of = |bits: f64| bits / (8.0 * size.mean());
+        let by_demands = file.pairing == Some(Pairing::Demands);
+        let (key, rate, shares) = match (file.rate, file.load, file.load_of) {
+            (None, None, None) if by_demands && file.shares.is_empty() => {
+                let shares: Vec<f64> = self.demands.iter().map(|demand| demand.rate).collect();
+                ("pairing", arrivals_of(shares.iter().sum()), shares)
+            }
+            (Some(rate), None, None) if !by_demands => ("rate", rate, file.shares),
+            (None, Some(load), Some(of)) if !by_demands => {
+                ("load", arrivals_of(load.as_f64() * of.bits_per_sec() as f64), file.shares)
+            }
             _ => {
-                let message = "give `rate`, in arrivals a second, or `load` and `load_of`";
+                let message = match by_demands {
+                    true => {
+                        "the demands say how often and between whom; leave out `rate`, `load`, `load_of` and `shares`"
+                    }
+                    false => "give `rate`, in arrivals a second, or `load` and `load_of`",
+                };
                 return Err(self.document.error_at(item, "rate", message));
             }
         };
+        let is_share = |share: &f64| share.is_finite() && *share >= 0.0;
+        let right = (shares.is_empty() || shares.len() == pairs.len()) && shares.iter().all(is_share);
+        if !right || (!shares.is_empty() && shares.iter().all(|share| *share == 0.0)) {
+            let message = format!("must be {} numbers, as many as pairs, not negative and not all zero", pairs.len());
+            return Err(self.document.error_at(item, "shares", message));
+        }
         if !(rate.is_finite() && rate > 0.0) {
-            let key = if file.rate.is_some() { "rate" } else { "load" };
             return Err(self.document.error_at(item, key, "must be above zero"));
         }
-        let stop = file.stop.unwrap_or(self.duration);
-        let expected = rate * (stop - file.start).as_secs_f64();
-        if expected > MAX_ARRIVALS {
-            let message = format!("about {expected:.0} transfers are more than the {MAX_ARRIVALS:.0} of a run");
-            return Err(self.document.error_at(item, if file.rate.is_some() { "rate" } else { "load" }, message));
-        }
         *connections += pairs.len() as u64;
-        Ok(PoissonFlow {
+        let flow = OpenLoopFlow {
             name: file.name.unwrap_or_else(|| format!("poisson-{}", index + 1)),
             pairs,
-            rate,
-            size,
+            arrivals: Arrivals::Poisson { rate, shares, size },
             request: file.request,
             start: file.start,
             stop: file.stop,
             port: file.port,
             transport: self.transport(item, file.system)?,
-        })
+        };
+        let expected = flow.expected(self.duration);
+        if expected > MAX_ARRIVALS {
+            let message = format!("about {expected:.0} transfers are more than the {MAX_ARRIVALS:.0} of a run");
+            return Err(self.document.error_at(item, key, message));
+        }
+        Ok(flow)
     }
 
     fn closed_loop(&self, item: &Item<'_>, index: usize, connections: &mut u64) -> Result<ClosedLoopFlow, ParseError> {
@@ -293,9 +333,6 @@ impl Reader<'_> {
         let file: CbrFile = self.document.read(item, &["kind"])?;
         self.check_span(item, file.start, file.stop)?;
         let at = |key, message| Err(self.document.error_at(item, key, message));
-        if file.rate == Rate::default() {
-            return at("rate", "must be above zero");
-        }
         if !(1..=60_000).contains(&file.packet) {
             return at("packet", "must be between 1 and 60000");
         }
@@ -307,10 +344,26 @@ impl Reader<'_> {
         let ends = Ends { from: &file.from, to: &file.to, pairing: file.pairing, pairs: &file.pairs };
         let pairs = self.pairs(item, &ends, MAX_CONNECTIONS.saturating_sub(*connections))?;
         *connections += pairs.len() as u64;
+        let by_demands = file.pairing == Some(Pairing::Demands);
+        let rates = match file.rate {
+            Some(Rates::All(rate)) if !by_demands => vec![rate; pairs.len()],
+            Some(Rates::Each(rates)) if !by_demands && rates.len() == pairs.len() => rates,
+            // A demand below 1 bit/s sends its first packet, and then none for longer than a run lasts.
+            None if by_demands => {
+                self.demands.iter().map(|demand| Rate::from_bits_per_sec(demand.rate.max(1.0) as u64)).collect()
+            }
+            _ => {
+                let message = "give one rate, or a list with one for each pair; of `pairing = \"demands\"` none";
+                return at("rate", message);
+            }
+        };
+        if rates.contains(&Rate::default()) {
+            return at("rate", "must be above zero");
+        }
         Ok(CbrFlow {
             name: file.name.unwrap_or_else(|| format!("cbr-{}", index + 1)),
             pairs,
-            rate: file.rate,
+            rates,
             packet: file.packet,
             bursts,
             random: file.random,
@@ -320,7 +373,7 @@ impl Reader<'_> {
     }
 
     /// What a flow sets for its own transport: `system`, and `tcp` over the scenario's `[tcp]`.
-    fn transport(&self, item: &Item<'_>, system: Option<SystemSpec>) -> Result<Transport, ParseError> {
+    pub(super) fn transport(&self, item: &Item<'_>, system: Option<SystemSpec>) -> Result<Transport, ParseError> {
         let Some(own) = item.get_ref().get("tcp") else { return Ok(Transport { system, tcp: None }) };
         let mut merged = own.clone();
         let DeValue::Table(table) = merged.get_mut() else {
@@ -357,6 +410,13 @@ impl Reader<'_> {
         let mut hint = "";
         let pairs: Vec<(NodeId, NodeId)> = match (file.pairs, file.from, file.to) {
             (Some(pairs), None, None) if file.pairing.is_none() => self.listed_pairs(item, pairs)?,
+            (None, None, None) if file.pairing == Some(Pairing::Demands) => {
+                if self.demands.is_empty() {
+                    let message = "there are no demands; add `[demands]` with a `file`, or a `[[demand]]`";
+                    return Err(self.document.error_at(item, "pairing", message));
+                }
+                self.demands.iter().map(|demand| (demand.from, demand.to)).collect()
+            }
             (None, Some(from), Some(to)) => {
                 let (from, to) = (self.hosts(item, "from", from)?, self.hosts(item, "to", to)?);
                 if file.pairing.is_none() && from.len().max(to.len()) > 1 {
@@ -373,6 +433,10 @@ impl Reader<'_> {
                     }
                     Pairing::All => from.iter().flat_map(|from| to.iter().map(|to| (*from, *to))).collect(),
                     Pairing::Permutation => permutation(&from, &to, self.seed),
+                    Pairing::Demands => {
+                        let message = "the demands say between whom; leave `from` and `to` out";
+                        return Err(self.document.error_at(item, "pairing", message));
+                    }
                     Pairing::Incast => {
                         let sink = to.first().copied();
                         from.iter().filter_map(|from| Some((*from, sink?))).collect()
@@ -380,7 +444,8 @@ impl Reader<'_> {
                 }
             }
             _ => {
-                let message = "a flow needs `from` and `to`, or `pairs` and neither of them nor `pairing`";
+                let message = "a flow needs `from` and `to`, or `pairs` and neither of them nor `pairing`, or `pairing = \
+                               \"demands\"` alone";
                 return Err(self.document.error(item.span(), message));
             }
         };
@@ -426,10 +491,10 @@ impl Reader<'_> {
         if hosts.is_empty() { Err(self.document.error_at(item, key, "name at least one host")) } else { Ok(hosts) }
     }
 
-    fn host(&self, name: &str) -> Result<NodeId, String> {
+    pub(super) fn host(&self, name: &str) -> Result<NodeId, String> {
         let id = self.topology.find(name).map_err(|error| error.to_string())?;
         if self.topology.is_router(id) {
-            return Err(format!("`{name}` is a router; bulk flows run between hosts"));
+            return Err(format!("`{name}` is a router; flows run between hosts"));
         }
         Ok(id)
     }

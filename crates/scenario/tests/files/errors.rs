@@ -184,11 +184,11 @@ fn semantic_mistakes_are_refused_where_they_stand() {
     stop = '11 s': is after the end of the run, 10 s
     name = 'a b': must be 1 to 64 letters, digits, `-`, `_` or `.`
     name = 'x': flow `x` exists twice
-    from = 'A': `A` is a router; bulk flows run between hosts
+    from = 'A': `A` is a router; flows run between hosts
     from = 'x*': no host matches `x*`
     to = 's1': no pair of two different hosts is left
-    [[flow]]: a flow needs `from` and `to`, or `pairs` and neither of them nor `pairing`
-    kind = 'bulky': a flow needs `kind = "bulk"`, `"poisson"`, `"closed-loop"`, `"cbr"` or `"exec"`
+    [[flow]]: a flow needs `from` and `to`, or `pairs` and neither of them nor `pairing`, or `pairing = "demands"` alone
+    kind = 'bulky': a flow needs `kind = "bulk"`, `"poisson"`, `"list"`, `"closed-loop"`, `"cbr"` or `"exec"`
     system = 'quic': there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, route-control, rcp, inrpp
     system = 'pathchanger:gamma=2': gamma must be above 0 and at most 1
     tcp = 'reno': must be a table of the keys of `[tcp]`

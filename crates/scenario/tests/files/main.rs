@@ -1,6 +1,7 @@
 //! What a scenario file may contain, and the errors for a bad one.
 
 mod conditions;
+mod demands;
 mod errors;
 mod round_trip;
 
@@ -10,7 +11,7 @@ use sidestep_policy::{PlbSettings, PolicyName, PolicySettings, RewardName, Weigh
 use sidestep_proto::mptcp::{MptcpSettings, Scheduler};
 use sidestep_rcp::RcpSettings;
 use sidestep_scenario::{
-    Change, Event, EventDirection, Flow, Scenario, SystemError, SystemSpec, TcpSettings, Transport,
+    Arrivals, Change, Event, EventDirection, Flow, Scenario, SystemError, SystemSpec, TcpSettings, Transport,
     workload::SizeDistribution,
 };
 use sidestep_systems::simulator;
@@ -329,9 +330,10 @@ pairing = "incast"
     let channel = queues.topology.link(LinkId(2)).ab;
     assert!(channel.queue.red.is_some_and(|red| red.gentle) && channel.burst_loss.is_some());
     assert_eq!(Scenario::parse(&queues.to_toml(), "inline").unwrap(), queues);
-    let Flow::Poisson(poisson) = &scenario.flows[0] else { panic!("{:?}", scenario.flows[0]) };
+    let Flow::OpenLoop(poisson) = &scenario.flows[0] else { panic!("{:?}", scenario.flows[0]) };
     // Half of 10 Mbit/s is 12.5 transfers of 50 kB a second.
-    assert_eq!((poisson.rate, poisson.pairs.len()), (12.5, 2));
+    let Arrivals::Poisson { rate, shares, .. } = &poisson.arrivals else { panic!("{poisson:?}") };
+    assert_eq!((*rate, poisson.pairs.len(), shares.len()), (12.5, 2, 0));
     let Flow::Cbr(cbr) = &scenario.flows[2] else { panic!("{:?}", scenario.flows[2]) };
     assert_eq!(cbr.pairs.iter().map(|(from, to)| (from.0, to.0)).collect::<Vec<_>>(), [(0, 1), (1, 0)]);
     let Flow::Bulk(incast) = &scenario.flows[3] else { panic!("{:?}", scenario.flows[3]) };
@@ -356,9 +358,10 @@ fn requests_and_sizes_in_a_file_are_read_and_resolved() {
         Scenario::parse_with_files(&text, "inline", &files)
     };
     let scenario = read(Ok("bytes,p\n1460,0.5\n10 kB,1\n")).unwrap();
-    let Flow::Poisson(flow) = &scenario.flows[0] else { panic!("{:?}", scenario.flows[0]) };
+    let Flow::OpenLoop(flow) = &scenario.flows[0] else { panic!("{:?}", scenario.flows[0]) };
     assert_eq!(flow.request, Some(Bytes::new(300)));
-    assert_eq!(flow.size, SizeDistribution::Empirical(vec![(Bytes::new(1_460), 0.5), (Bytes::new(10_000), 1.0)]));
+    let Arrivals::Poisson { size, .. } = &flow.arrivals else { panic!("{flow:?}") };
+    assert_eq!(*size, SizeDistribution::Empirical(vec![(Bytes::new(1_460), 0.5), (Bytes::new(10_000), 1.0)]));
     // What is resolved needs no file.
     assert_eq!(Scenario::parse(&scenario.to_toml(), "inline").unwrap(), scenario);
     let refused = |csv| read(csv).unwrap_err().message;

@@ -19,10 +19,7 @@ pub fn estimate(scenario: &Scenario) -> u64 {
         .iter()
         .map(|flow| match flow {
             Flow::Bulk(flow) => flow.pairs.len() as f64 * f64::from(flow.connections),
-            Flow::Poisson(flow) => {
-                let lasts = flow.stop.unwrap_or(scenario.duration) - flow.start;
-                flow.rate * lasts.as_secs_f64()
-            }
+            Flow::OpenLoop(flow) => flow.expected(scenario.duration),
             Flow::ClosedLoop(flow) => flow.pairs.len() as f64 * f64::from(flow.users),
             Flow::Cbr(flow) => flow.pairs.len() as f64,
             Flow::Exec(_) => 0.0,

@@ -1,7 +1,7 @@
 //! A scenario's traffic as a list of connections.
 
 use sidestep_net::{Bytes, NodeId, Span, Time};
-use sidestep_scenario::{BulkFlow, FIRST_SERVER_PORT, Flow, PoissonFlow, Scenario};
+use sidestep_scenario::{BulkFlow, FIRST_SERVER_PORT, Flow, OpenLoopFlow, Scenario};
 
 /// A connection to be made.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +56,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64, late_starts: &[Span]) -> Vec<
     for (number, flow) in scenario.flows.iter().enumerate() {
         match flow {
             Flow::Bulk(flow) => plan_bulk(scenario, flow, number, seed, &mut namer, &mut planned),
-            Flow::Poisson(flow) => plan_poisson(scenario, flow, number, seed, &mut namer, &mut planned),
+            Flow::OpenLoop(flow) => plan_open_loop(scenario, flow, number, seed, &mut namer, &mut planned),
             Flow::ClosedLoop(_) | Flow::Cbr(_) | Flow::Exec(_) => {}
         }
     }
@@ -138,9 +138,9 @@ fn plan_bulk(
     }
 }
 
-fn plan_poisson(
+fn plan_open_loop(
     scenario: &Scenario,
-    flow: &PoissonFlow,
+    flow: &OpenLoopFlow,
     number: usize,
     seed: u64,
     namer: &mut Namer<'_>,

@@ -101,7 +101,7 @@ impl Simulation<'_> {
                     }
                 }
                 Flow::Cbr(flow) => {
-                    for (index, (from, to)) in flow.pairs.iter().enumerate() {
+                    for (index, ((from, to), rate)) in flow.pairs.iter().zip(&flow.rates).enumerate() {
                         let network = &mut self.world.network;
                         let ecmp = self.systems.of_flow(number).ecmp;
                         let equal = self.routing.equal(&scenario.topology, network, *from, *to, ecmp);
@@ -131,8 +131,7 @@ impl Simulation<'_> {
                         }
                         let random = flow.random.then(|| Pcg32::new(seed.wrapping_add(index as u64), stream));
                         let between = (at(flow.start), at(flow.stop.unwrap_or(scenario.duration)));
-                        let mut instants =
-                            workload::constant_rate(flow.rate, flow.packet, flow.bursts, between, random);
+                        let mut instants = workload::constant_rate(*rate, flow.packet, flow.bursts, between, random);
                         let first = instants.next();
                         let (ends, instants) = ((*from, *to), Box::new(instants));
                         self.traffic.streams.push(Stream { flow: number, id, ends, key, instants });

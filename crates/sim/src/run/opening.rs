@@ -24,7 +24,7 @@ impl Simulation<'_> {
     /// Finds requests over what is not TCP, before anything runs.
     pub(super) fn check_requests(&self, whole_run: &SystemSpec) -> Result<(), SimError> {
         for (number, flow) in self.scenario.flows.iter().enumerate() {
-            let asks = matches!(flow, Flow::Poisson(flow) if flow.request.is_some());
+            let asks = matches!(flow, Flow::OpenLoop(flow) if flow.request.is_some());
             if asks && !matches!(self.systems.of_flow(number).transport, Transport::Tcp) {
                 let own = flow.transport().and_then(|transport| transport.system.as_ref());
                 let system = own.unwrap_or(whole_run).clone();
