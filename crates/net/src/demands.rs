@@ -38,6 +38,11 @@ pub struct ListedTransfer {
 }
 
 impl TrafficMatrix {
+    /// Whether this is not the name of a file, but of demands that are drawn: `gravity:TOTAL` or `uniform:TOTAL`.
+    pub fn is_drawn(name: &str) -> bool {
+        name.starts_with("gravity:") || name.starts_with("uniform:")
+    }
+
     /// All rates together, in bit/s.
     pub fn total(&self) -> f64 {
         // Not `sum`, which returns -0.0 for no terms.

@@ -347,7 +347,11 @@ mod tests {
                     "ecmp" => 569.0,
                     _ => 510.0,
                 };
-                let paths: Named<PathResult> = Named::default();
+                // Headers take a twentieth.
+                let utilisation = Some(goodput_mbps * 1.05 / 600.0);
+                let six = PathResult { capacity_mbps: Some(600.0), utilisation, ..PathResult::default() };
+                let mut paths = Named::default();
+                paths.insert("six", six);
                 let mut measured = SystemResult { goodput_mbps, paths, ..SystemResult::default() };
                 let seed =
                     |seed: u32| SystemResult { goodput_mbps: goodput_mbps + f64::from(seed % 2), ..measured.clone() };
@@ -397,6 +401,14 @@ mod tests {
         assert!(dir.path().join("tpc-fig5/ecmp-off/seed-6/series.csv").is_file());
     }
 
+    /// The cells of INRPP's Table 1 that the published maps do not give; the parts of Sprintlink's row add up to 144.9 %.
+    const TABLE_1_DIFFERS: [&str; 4] = [
+        "Telstra: of these with 2 detours",
+        "Telstra: of these with 5 detours or more",
+        "Sprintlink: of these with 5 detours or more",
+        "Verio: of these with 5 detours or more",
+    ];
+
     /// Without the published topologies it runs on small ones, for which the paper's values do not hold.
     #[test]
     fn every_experiment_on_topologies_leaves_results_and_holds_on_the_published_ones() {
@@ -421,11 +433,14 @@ mod tests {
             let outcome = run(experiment, Mode::Quick, None, dir.path(), Some(&data), &mut worlds, &Unwatched).unwrap();
             assert!(!outcome.rows.is_empty() && !outcome.pictures.is_empty() && outcome.world.is_none());
             if at_hand {
-                assert!(outcome.rows.iter().all(|row| row.verdict != Verdict::Differs), "{:#?}", outcome.rows);
+                let differs = outcome.rows.iter().filter(|row| row.verdict == Verdict::Differs);
+                let differs: Vec<&str> = differs.map(|row| row.quantity.as_str()).collect();
+                let known: &[&str] = if experiment.id == "inrpp-table1" { &TABLE_1_DIFFERS } else { &[] };
+                assert_eq!(differs, known);
                 held += outcome.rows.iter().filter(|row| row.verdict == Verdict::Holds).count();
             }
         }
-        assert!(!at_hand || held >= 14, "{held}");
+        assert!(!at_hand || held >= 60, "{held}");
         assert!(report(dir.path()).unwrap().contains("Computed, quick mode"));
     }
 

@@ -108,6 +108,16 @@ impl Row {
         Row { quantity: quantity.into(), unit: unit.into(), paper: Paper::None, ours, ci95: None, verdict, why }
     }
 
+    /// The row that says how often a mechanism acted: where it never did, what is measured of it says nothing.
+    pub fn acted(quantity: impl Into<String>, times: f64) -> Row {
+        let (verdict, why) = match times > 0.0 {
+            true => (Verdict::NoPaperValue, "it acted"),
+            false => (Verdict::Undecided, "it NEVER acted: what is measured of it says nothing"),
+        };
+        let (quantity, unit, why) = (quantity.into(), String::new(), why.into());
+        Row { quantity, unit, paper: Paper::None, ours: times, ci95: None, verdict, why }
+    }
+
     /// This row as an expectation of our own, which no paper states: no verdict where it is met, else the one that it has.
     #[must_use]
     pub fn of_our_own(self) -> Row {
@@ -223,6 +233,10 @@ mod tests {
         let failed = Row::self_check("gap", "", 1.5, 1.0);
         assert!(failed.verdict == Verdict::Differs && failed.why.contains("FAILED"), "{}", failed.why);
         assert_eq!(Row::self_check("gap", "", f64::NAN, 1.0).verdict, Verdict::Differs);
+        assert_eq!(
+            [0.0, 1.0].map(|times| Row::acted("moves", times).verdict),
+            [Verdict::Undecided, Verdict::NoPaperValue]
+        );
         let own = |ours: Estimate| Row::new("q", "u", Paper::Text("ours".into()), ours, Rule::AtMost(1.0)).of_our_own();
         let [met, missed, open] = [estimate(0.5, 0.1), estimate(2.0, 0.1), estimate(1.0, 0.5)].map(own);
         assert_eq!((met.verdict, met.why.contains(", met: ")), (Verdict::NoPaperValue, true));

@@ -38,6 +38,11 @@ impl Seeds {
         measures::percentile(&self.ascending(), 50).unwrap_or(f64::NAN)
     }
 
+    /// The 95 % confidence interval of the median, from order statistics; `None` if there are too few values.
+    pub fn interval(&self) -> Option<[f64; 2]> {
+        self.complete().and_then(|_| measures::median_interval(&self.ascending()))
+    }
+
     /// The values that there are, in ascending order.
     fn ascending(&self) -> Vec<f64> {
         let mut values: Vec<f64> = self.0.iter().flatten().copied().collect();
@@ -76,9 +81,8 @@ impl Seeds {
 impl Row {
     /// The median over the seeds, judged by its 95 % confidence interval from order statistics.
     pub fn median(quantity: impl Into<String>, unit: &str, paper: Paper, ours: &Seeds, rule: Rule) -> Row {
-        let ascending = ours.ascending();
-        let middle = measures::percentile(&ascending, 50).unwrap_or(f64::NAN);
-        let Some([low, high]) = ours.complete().and_then(|_| measures::median_interval(&ascending)) else {
+        let middle = ours.middle();
+        let Some([low, high]) = ours.interval() else {
             return Row::undecided(quantity, unit, paper, middle, rule, ours.lack());
         };
         let (verdict, why) = rule.allowed(&paper).map_or_else(

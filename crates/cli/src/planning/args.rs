@@ -9,7 +9,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
     value_parser,
 };
-use sidestep_net::{Ratio, document::quoted};
+use sidestep_net::{Ratio, TrafficMatrix, document::quoted};
 use sidestep_proto::tcp::Profile;
 use sidestep_repro::Mode;
 use sidestep_results::World;
@@ -93,8 +93,7 @@ impl Laid {
 
 /// Demands by the name of their file, which is the user's and not the scenario's, or as they are drawn.
 fn demands_of(name: &str) -> Result<Override, String> {
-    let file =
-        std::path::absolute(name).ok().filter(|_| !name.starts_with("gravity:") && !name.starts_with("uniform:"));
+    let file = std::path::absolute(name).ok().filter(|_| !TrafficMatrix::is_drawn(name));
     let name = file.map_or(name.into(), |file| file.to_string_lossy().into_owned());
     format!("demands.file={}", quoted(&name)).parse().map_err(|error: OverrideError| error.to_string())
 }

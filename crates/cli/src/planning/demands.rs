@@ -73,7 +73,7 @@ pub fn load_transfers(path: &Path, graph: &Graph) -> Result<Vec<ListedTransfer>,
 
 /// The matrix that a name such as `gravity:1 Gbit/s` draws; `None` if the name is a file's.
 fn draw(name: &str, graph: &Graph, seed: u32) -> Option<Result<TrafficMatrix, String>> {
-    if !name.starts_with("gravity:") && !name.starts_with("uniform:") {
+    if !TrafficMatrix::is_drawn(name) {
         return None;
     }
     let drawn =

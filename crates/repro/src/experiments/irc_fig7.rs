@@ -1,7 +1,8 @@
 //! Intelligent route control, Figure 7, which no paper has: the host's path changer, the edge's route control, SEMPER, INRPP, and
 //! host and edge together, on the same impairments.
 
-use sidestep_results::{Estimate, RunResult, World};
+use sidestep_inrpp::CacheMeasures;
+use sidestep_results::{Estimate, RunResult, SystemResult, World};
 use sidestep_scenario::builder::{Part, ScenarioBuilder, blackhole, cbr, closed_loop, impairment, part, up};
 
 use super::{
@@ -27,7 +28,7 @@ const THINK: &str = "8 s";
 const MEAN_SIZE: &str = "135 kB";
 const WARMUP: u32 = 20;
 /// What controls: a name, the system of the run, and that of the flows where it differs: of all, or of half of the users.
-const WHO: [(&str, &str, Option<Hosts>); 10] = [
+const WHO: [(&str, &str, Option<Hosts>); 11] = [
     ("nobody", NONE, None),
     ("edge, the paper's", PRACTICAL, None),
     ("edge", "route-control", None),
@@ -38,7 +39,11 @@ const WHO: [(&str, &str, Option<Hosts>); 10] = [
     ("half of the hosts, and edge", "route-control", Some(Hosts::Half)),
     ("SEMPER", "semper", None),
     ("INRPP", "inrpp", None),
+    (APART, "inrpp", None),
 ];
+
+/// INRPP where no link joins the two providers: then no neighbour of a router is one of its next hop, and nothing can be diverted.
+const APART: &str = "INRPP, providers apart";
 
 /// The hosts' users that the path changer moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,19 +67,26 @@ fn steered(flow: Part, by_host: bool) -> Part {
     if by_host { flow.with("system", "pathchanger") } else { flow }
 }
 
-fn base(name: &str, seconds: u32) -> ScenarioBuilder {
+fn base(name: &str, seconds: u32, who: &str) -> ScenarioBuilder {
     let network = site(name, seconds, WAYS).set("tcp.ecn", true).set("tcp.initial_window", 10).set("sample", "100 ms");
     let network = network.set("inrpp.cache", "12.5 MB").set("inrpp.high", "1 MB").set("inrpp.low", "500 kB");
-    network.set("inrpp.backpressure", "notices").set("inrpp.buffer", "50 ms").set("warmup", format!("{WARMUP} s"))
+    let network = network.set("inrpp.backpressure", "notices").set("inrpp.buffer", "50 ms");
+    let network = network.set("warmup", format!("{WARMUP} s"));
+    if who == APART {
+        return network;
+    }
+    // On no shortest path: a detour for routers alone.
+    let joint = part([("rate", "1 Gbit/s"), ("delay", "10 us")]).with("weight", 1_000);
+    network.link_with("P", "B", joint)
 }
 
-fn users(name: &str, seconds: u32, hosts: Option<Hosts>) -> ScenarioBuilder {
+fn users(name: &str, seconds: u32, who: &str, hosts: Option<Hosts>) -> ScenarioBuilder {
     let sizes = part([("distribution", "pareto"), ("mean", MEAN_SIZE)]).with("shape", 1.8);
     let group = |count: u32, by_host: bool, name: &str| {
         let flow = closed_loop("h", "s", count, THINK, MEAN_SIZE).with_table("size", sizes.clone());
         steered(flow.with("name", name), by_host)
     };
-    let network = base(name, seconds).set("sample", "1 s");
+    let network = base(name, seconds, who).set("sample", "1 s");
     match hosts {
         None => network.flow(group(USERS, false, "users")),
         Some(Hosts::All) => network.flow(group(USERS, true, "users")),
@@ -82,8 +94,8 @@ fn users(name: &str, seconds: u32, hosts: Option<Hosts>) -> ScenarioBuilder {
     }
 }
 
-fn impaired(what: &str, seconds: u32, hosts: Option<Hosts>) -> ScenarioBuilder {
-    let network = users(&format!("irc-fig7-{what}"), seconds, hosts);
+fn impaired(what: &str, seconds: u32, who: &str, hosts: Option<Hosts>) -> ScenarioBuilder {
+    let network = users(&format!("irc-fig7-{what}"), seconds, who, hosts);
     let process = |good: &str, bad: &str, effect: &str| {
         on_primary(impairment(good, bad, effect)).with("start", format!("{WARMUP} s"))
     };
@@ -106,7 +118,19 @@ struct Cell {
     goodput: Seeds,
     /// The mean time of a transfer in seconds.
     times: Seeds,
-    moves: u64,
+    /// How often what controls acted, under the first seed; `None` of nobody and of SEMPER, whose edges hash every packet.
+    acted: Option<u64>,
+}
+
+/// What of a system's mechanisms [`Cell::acted`] counts: detours, slow-downs where there are none, and moves of all others.
+fn acted(who: &str, result: &SystemResult) -> Option<u64> {
+    let caches = result.own::<CacheMeasures>("caches").unwrap_or_default();
+    match who {
+        "nobody" | "SEMPER" => None,
+        "INRPP" => Some(caches.detoured),
+        APART => Some(caches.slow_downs),
+        _ => Some(result.total_moves()),
+    }
 }
 
 fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
@@ -114,7 +138,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let mut cells = Vec::new();
     for what in WHAT {
         for (who, system, hosts) in WHO {
-            let scenario = build(&impaired(what, seconds, hosts))?;
+            let scenario = build(&impaired(what, seconds, who, hosts))?;
             let folder = format!("{what}/{}", who.replace([' ', ',', '\''], "-"));
             let run: RunResult = context.simulate(&folder, &scenario, &[system], seeds)?;
             let result = result_of(&run, system)?;
@@ -123,7 +147,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
                 who,
                 goodput: goodput(&run, system, seeds)?,
                 times: Seeds::of(result, seeds, |result| result.afct_s),
-                moves: result.total_moves(),
+                acted: acted(who, result),
             });
         }
     }
@@ -133,6 +157,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
         let of = format!("{}, {}", cell.what, cell.who);
         rows.push(Row::median(format!("goodput, {of}"), "Mbit/s", Paper::None, &cell.goodput, Rule::NoPaperValue));
         rows.push(Row::median(format!("mean transfer, {of}"), "s", Paper::None, &cell.times, Rule::NoPaperValue));
+        rows.extend(cell.acted.map(|times| Row::acted(format!("times that it acted, {of}"), times as f64)));
     }
     for (who, [off, back]) in &reactions {
         rows.push(Row::median(
@@ -205,7 +230,7 @@ fn react(context: &mut Context<'_>) -> Result<Vec<(&'static str, [Seeds; 2])>, R
         let mut times = [Vec::new(), Vec::new()];
         for repetition in 0..seeds {
             let begins = BEGINS + spread(repetition);
-            let network = base("irc-fig7-reaction", 110).event(on_primary(blackhole(&ms(begins))));
+            let network = base("irc-fig7-reaction", 110, who).event(on_primary(blackhole(&ms(begins))));
             let network = network.event(on_primary(up(&ms(begins + LASTS))));
             let network = match hosts {
                 None => with_flows(network, FLOWS, repetition, 1e3),
@@ -246,21 +271,28 @@ fn reaches(points: &[(f64, f64)], rate: f64, from: f64) -> Option<f64> {
 
 fn finish(rows: Vec<Row>, cells: &[Cell], reactions: &[(&str, [Seeds; 2])]) -> Result<Findings, ReproError> {
     let mut drawn = Vec::new();
-    let mut table = String::from("impairment,control,goodput_mbps,mean_transfer_s,moves_of_a_seed\n");
+    let mut times = Vec::new();
+    let mut table = String::from("impairment,control,goodput_mbps,mean_transfer_s,acted_in_a_seed\n");
     for cell in cells {
         let (goodput, time) = (cell.goodput.middle(), cell.times.middle());
         let group = WHAT.iter().position(|what| *what == cell.what).unwrap_or(0);
-        let estimate = Estimate { mean: goodput, ci95: [goodput; 2] };
-        drawn.push(Bar { label: format!("{}: {}", cell.what, cell.who), estimate, group });
-        table += &format!("{},\"{}\",{goodput:.3},{time:.3},{}\n", cell.what, cell.who, cell.moves);
+        for (bars, seeds) in [(&mut drawn, &cell.goodput), (&mut times, &cell.times)] {
+            let mean = seeds.middle();
+            let ci95 = seeds.interval().unwrap_or([mean; 2]);
+            bars.push(Bar { label: format!("{}: {}", cell.what, cell.who), estimate: Estimate { mean, ci95 }, group });
+        }
+        let acted = cell.acted.map_or(String::new(), |times| times.to_string());
+        table += &format!("{},\"{}\",{goodput:.3},{time:.3},{acted}\n", cell.what, cell.who);
     }
     let mut reaction = String::from("control,backup_rate_s,on_primary_again_s\n");
     for (who, [off, back]) in reactions {
         reaction += &format!("\"{who}\",{:.2},{:.2}\n", off.middle(), back.middle());
     }
-    let picture = bars("What 60 users get", "Mbit/s", &drawn, &[])?;
+    let goodput = bars("What 60 users get", "Mbit/s, medians with 95 % intervals", &drawn, &[])?;
+    let times = bars("How long their transfers take", "s, medians with 95 % intervals", &times, &[])?;
+    let pictures = vec![("goodput.svg".into(), goodput), ("transfers.svg".into(), times)];
     let tables = vec![("goodput.csv".into(), table), ("reaction.csv".into(), reaction)];
-    Ok(Findings { rows, pictures: vec![("goodput.svg".into(), picture)], tables })
+    Ok(Findings { rows, pictures, tables })
 }
 
 #[cfg(test)]
@@ -281,7 +313,7 @@ mod tests {
         for what in WHAT {
             for (who, _, hosts) in WHO {
                 let scenario =
-                    build(&impaired(what, 220, hosts)).unwrap_or_else(|error| panic!("{what} {who}: {error}"));
+                    build(&impaired(what, 220, who, hosts)).unwrap_or_else(|error| panic!("{what} {who}: {error}"));
                 let moved =
                     scenario.flows.iter().filter(|flow| flow.transport().is_some_and(|one| one.system.is_some()));
                 assert_eq!(moved.count(), usize::from(hosts.is_some()), "{what} {who}");

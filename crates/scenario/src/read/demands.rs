@@ -1,10 +1,10 @@
 //! Reading `[demands]` and `[[demand]]`, and lists of transfers: what nodes of the network send each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use sidestep_net::{
-    Bytes, Graph, ListedTransfer, NodeId, ParseError, Rate, Span, Time,
+    Bytes, Graph, ListedTransfer, NodeId, ParseError, Rate, Span, Time, TrafficMatrix,
     document::{Item, quoted},
     topology_file,
 };
@@ -103,7 +103,10 @@ impl Reader<'_> {
 
     fn demands_of_file(&self, item: &Item<'_>, name: &str, unit: Option<&str>) -> Result<Vec<HostDemand>, ParseError> {
         let bad = |problem: String| self.document.error_at(item, "file", problem);
-        let places = self.places()?;
+        let mut places = self.places()?;
+        if TrafficMatrix::is_drawn(name) {
+            places.keep_those_with_hosts();
+        }
         let matrix = self.files.demands(name, unit, &places.graph, self.seed).map_err(bad)?;
         let mut demands = Vec::new();
         for demand in &matrix.demands {
@@ -241,6 +244,18 @@ impl Reader<'_> {
 }
 
 impl Places {
+    /// Leaves out routers without hosts, which want nothing; and where hosts themselves are places, all routers.
+    fn keep_those_with_hosts(&mut self) {
+        let mut taken = BTreeSet::new();
+        let (nodes, hosts) = (std::mem::take(&mut self.graph.nodes), std::mem::take(&mut self.hosts));
+        for (node, hosts) in nodes.into_iter().zip(hosts) {
+            if hosts.iter().any(|host| taken.insert(*host)) {
+                self.graph.nodes.push(node);
+                self.hosts.push(hosts);
+            }
+        }
+    }
+
     /// The hosts of a place, of which there is at least one.
     fn hosts(&self, place: usize) -> Result<&[NodeId], String> {
         let hosts = self.hosts.get(place).map(Vec::as_slice).unwrap_or_default();
@@ -265,7 +280,7 @@ fn hosts_of(topology: &sidestep_net::Topology, id: NodeId) -> Result<Vec<NodeId>
 }
 
 fn no_host(router: &str) -> String {
-    format!("the router {} has a demand, and no host; `at` says which routers have some", quoted(router))
+    format!("the router {} has a demand, and no host; add one, or let `at` have it", quoted(router))
 }
 
 /// Adds a demand, of which each pair of two hosts has an equal part.

@@ -24,6 +24,14 @@ impl Files for Three {
     }
 
     fn demands(&self, name: &str, unit: Option<&str>, graph: &Graph, seed: u64) -> Result<TrafficMatrix, String> {
+        if TrafficMatrix::is_drawn(name) {
+            // From the first place to the last.
+            let to = graph.nodes.len() - 1;
+            return Ok(TrafficMatrix {
+                name: "drawn".into(),
+                demands: vec![Demand { from: 0, to, rate: Rate::from_mbits(4) }],
+            });
+        }
         assert_eq!((unit, seed), (Some("kbit/s"), 1));
         if name != "three.demands" {
             return Err(format!("no {name}"));
@@ -107,6 +115,13 @@ fn demands_of_a_file_are_between_the_networks_nodes_and_their_hosts_share_them()
 
     let without = three(&format!("at = [\"a\", \"b\"]\n{head}{POISSON}")).unwrap_err();
     assert!(without.contains("the router \"c\" has a demand, and no host"), "{without}");
+    // Drawn ones are between places with hosts: b and c here, and hosts alone where they stand for themselves.
+    let drawn = "[demands]\nfile = \"gravity:4 Mbit/s\"\n";
+    let scenario = three(&format!("at = [\"b\", \"c\"]\n{drawn}{POISSON}")).unwrap();
+    assert_eq!(named(&scenario), ["h-b>h-c", "h-b>h-c.2", "h-b.2>h-c", "h-b.2>h-c.2"]);
+    let text = format!("{INLINE}{drawn}{POISSON}");
+    let scenario = Scenario::parse_with_files(&text, "inline", &Three).unwrap();
+    assert_eq!(named(&scenario), ["c1>s1"]);
     let unread = Scenario::parse(&format!("{INLINE}[demands]\nfile = \"x\"\n{POISSON}"), "inline").unwrap_err().message;
     assert_eq!(unread, "`x`: demands that a scenario names cannot be read here");
 }
