@@ -81,21 +81,22 @@ pub struct Laid {
     /// Demands of the flows with `pairing = "demands"`: a traffic matrix (.demands, SNDlib's .xml or .txt, .csv, .json), or
     /// gravity:TOTAL or uniform:TOTAL; the same as --set demands.file=FILE
     #[arg(long, value_name = "FILE", value_parser = demands_of)]
-    demands: Option<Override>,
+    demands: Option<Box<Override>>,
 }
 
 impl Laid {
     /// All that is set.
     pub fn all(&self) -> Vec<Override> {
-        self.set.iter().chain(&self.demands).cloned().collect()
+        self.set.iter().chain(self.demands.as_deref()).cloned().collect()
     }
 }
 
 /// Demands by the name of their file, which is the user's and not the scenario's, or as they are drawn.
-fn demands_of(name: &str) -> Result<Override, String> {
+fn demands_of(name: &str) -> Result<Box<Override>, String> {
     let file = std::path::absolute(name).ok().filter(|_| !TrafficMatrix::is_drawn(name));
     let name = file.map_or(name.into(), |file| file.to_string_lossy().into_owned());
-    format!("demands.file={}", quoted(&name)).parse().map_err(|error: OverrideError| error.to_string())
+    let set = format!("demands.file={}", quoted(&name)).parse();
+    set.map(Box::new).map_err(|error: OverrideError| error.to_string())
 }
 
 /// `sidestep lab run`.
