@@ -37,7 +37,6 @@
 //! rate = 200.0                        # arrivals a second; or load = "50 %" with load_of = "1 Gbit/s"
 //! size = { distribution = "pareto", shape = 1.2, mean = "100 kB" }   # or exponential (mean), lognormal (mean, sigma),
 //!                                     # empirical (cdf = [["10 kB", 0.5], …]), web-search, data-mining; or just "10 kB"
-//! [[flow]]
 //! shares = [2.0, 1.0]                 # how often each pair is drawn, in relation; default: all alike
 //! [[flow]]
 //! kind = "list"                       # transfers of a list: name, port, system and tcp as above
@@ -164,9 +163,9 @@ pub enum Flow {
     Exec(ExecFlow),
     /// Transfers that arrive whatever the network does, each over a connection of its own.
     OpenLoop(OpenLoopFlow),
-    /// Users who transfer, think, and transfer again; only in the simulator.
+    /// Users who transfer, think, and transfer again.
     ClosedLoop(ClosedLoopFlow),
-    /// Packets at a constant rate; only in the simulator.
+    /// Packets at a constant rate.
     Cbr(CbrFlow),
 }
 
